@@ -1,0 +1,113 @@
+//! `fixed-window`: one counter per window.
+//!
+//! **Definition.** A request of cost *c* at time *t* is admitted when the units taken in the window
+//! that holds *t*, plus *c*, are within the limit. Windows are aligned to multiples of the period
+//! since the epoch.
+//!
+//! **State.** The end of the window last charged and the units taken in it. The end alone tells
+//! whether the counter still counts, so no division is needed until a new window opens.
+//!
+//! **Exactness.** Only sums and differences of integers up to 2^53.
+//!
+//! **What it does not promise.** A client that spends its limit just before an edge and again just
+//! after gets twice the limit within a moment. The other algorithms do not allow that.
+
+use super::{Ask, Evaluation, Standing};
+use crate::charge::Cost;
+use crate::decision::Retry;
+use crate::meter::Meter;
+use crate::time::{Micros, Timestamp};
+
+/// The window last charged. The default has long ended: it is fresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    // Exclusive, in µs. Past it the counter means nothing.
+    end: u64,
+    used: u64,
+}
+
+impl Window {
+    /// The window that ends at `end` (exclusive, in µs), with `used` units taken.
+    pub const fn new(end: u64, used: u64) -> Self {
+        Self { end, used }
+    }
+
+    /// Units taken in the window.
+    pub const fn used(self) -> u64 {
+        self.used
+    }
+
+    /// See [`State::evaluate`](super::State::evaluate).
+    #[inline]
+    pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        let window = self.at(meter, now);
+        let room = meter.limit().saturating_sub(window.used);
+        match ask.within(room) {
+            Some(units) => Evaluation::Fits {
+                units,
+                delay: Micros::ZERO,
+                delta: Self {
+                    used: window.used + units,
+                    ..window
+                },
+            },
+            None if ask.min.get() > meter.limit() => Evaluation::Exceeds {
+                retry: Retry::Never,
+            },
+            None => {
+                let wait = Micros::new(window.end - now.as_micros());
+                Evaluation::Exceeds {
+                    retry: Retry::After(wait),
+                }
+            }
+        }
+    }
+
+    /// See [`State::standing`](super::State::standing).
+    #[inline]
+    pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        let used = if self.ended(now) { 0 } else { self.used };
+        let reset = if used == 0 {
+            0
+        } else {
+            self.end - now.as_micros()
+        };
+        Standing {
+            remaining: meter.limit().saturating_sub(used),
+            reset: Micros::new(reset),
+        }
+    }
+
+    /// Gives units back to the window they were taken from, while it lasts.
+    pub fn refund(&mut self, meter: &Meter, units: Cost, at: Timestamp, now: Timestamp) -> u64 {
+        let start = self.end.saturating_sub(meter.period().as_micros());
+        if self.ended(now) || at.as_micros() < start || at.as_micros() >= self.end {
+            return 0;
+        }
+        let back = self.used.min(units.get());
+        self.used -= back;
+        back
+    }
+
+    /// See [`State::stale_at`](super::State::stale_at).
+    pub const fn stale_at(self) -> u64 {
+        self.end
+    }
+
+    fn ended(self, now: Timestamp) -> bool {
+        now.as_micros() >= self.end
+    }
+
+    /// The window to count in at `now`: this one while it lasts (or lies ahead, if the clock
+    /// stepped back), else a new one.
+    fn at(self, meter: &Meter, now: Timestamp) -> Self {
+        if !self.ended(now) {
+            return self;
+        }
+        let period = meter.period().as_micros();
+        Self {
+            end: (now.as_micros() / period + 1) * period,
+            used: 0,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `sliding-window`: two counters, the older one fading.
+//!
+//! **Definition.** With *cur* units taken in the current window, *prev* in the one before and *e*
+//! microseconds elapsed of a period *P*, a request of cost *c* is admitted when
+//! *cur + prev · (P − e)/P + c ≤ limit*. Windows are aligned to multiples of the period.
+//!
+//! **State.** The start of the current window and the two counts.
+//!
+//! **Exactness.** The fraction is never formed. With *k = limit − cur − c* the condition is
+//! *prev · (P − e) ≤ k · P*, integers on both sides. The instant from which it holds is
+//! *e ≥ P · (prev − k)/prev*, rounded up; writing *P = q · prev + r* keeps every product below
+//! *prev²*, which is why limits end at 94,906,265. If *k < 0* the present window has no room at any
+//! time, and the same question is asked of the next one, where *cur* has become *prev*.
+//!
+//! **What it does not promise.** The previous window's units are taken to be spread evenly, so a
+//! client that knows the edges can fit somewhat more than the limit into one period.
+
+use super::{Ask, Evaluation, Standing};
+use crate::charge::Cost;
+use crate::decision::Retry;
+use crate::meter::Meter;
+use crate::quota::Period;
+use crate::time::{Micros, Timestamp};
+
+/// Two adjacent windows. The default is fresh.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    // Of the current window, in µs.
+    start: u64,
+    current: u64,
+    previous: u64,
+}
+
+impl Windows {
+    /// The window that starts at `start` (in µs) with its count, and the count of the one before.
+    pub const fn new(start: u64, current: u64, previous: u64) -> Self {
+        Self {
+            start,
+            current,
+            previous,
+        }
+    }
+
+    /// Units taken in the current window and in the one before.
+    pub const fn counts(self) -> (u64, u64) {
+        (self.current, self.previous)
+    }
+
+    /// See [`State::evaluate`](super::State::evaluate).
+    #[inline]
+    pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        let windows = self.at(meter.period(), now);
+        match ask.within(windows.room(meter, now)) {
+            Some(units) => Evaluation::Fits {
+                units,
+                delay: Micros::ZERO,
+                delta: Self {
+                    current: windows.current + units,
+                    ..windows
+                },
+            },
+            None if ask.min.get() > meter.limit() => Evaluation::Exceeds {
+                retry: Retry::Never,
+            },
+            None => {
+                let fits_at = windows.fits_at(meter, ask.min.get());
+                let wait = Micros::new(fits_at - now.as_micros());
+                Evaluation::Exceeds {
+                    retry: Retry::After(wait),
+                }
+            }
+        }
+    }
+
+    /// See [`State::standing`](super::State::standing).
+    #[inline]
+    pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        let windows = self.at(meter.period(), now);
+        let fresh_at = windows.fresh_at(meter.period());
+        let reset = Micros::new(fresh_at.saturating_sub(now.as_micros()));
+        Standing {
+            remaining: windows.room(meter, now),
+            reset,
+        }
+    }
+
+    /// Gives units back to the window they were taken from, while it counts.
+    pub fn refund(&mut self, meter: &Meter, units: Cost, at: Timestamp, now: Timestamp) -> u64 {
+        *self = self.at(meter.period(), now);
+        let (period, at) = (meter.period().as_micros(), at.as_micros());
+        let count = match () {
+            () if at >= self.start && at < self.start + period => &mut self.current,
+            () if at < self.start && at >= self.start.saturating_sub(period) => &mut self.previous,
+            () => return 0,
+        };
+        let back = units.get().min(*count);
+        *count -= back;
+        back
+    }
+
+    /// See [`State::stale_at`](super::State::stale_at).
+    pub const fn stale_at(self, period: Period) -> u64 {
+        self.start + 2 * period.as_micros()
+    }
+
+    /// The windows as they stand at `now`: rolled forward where time has gone on.
+    #[inline]
+    fn at(self, period: Period, now: Timestamp) -> Self {
+        let (period, now) = (period.as_micros(), now.as_micros());
+        match () {
+            () if now < self.start + period => self,
+            () if now < self.start + 2 * period => Self {
+                start: self.start + period,
+                current: 0,
+                previous: self.current,
+            },
+            () => Self {
+                start: now / period * period,
+                current: 0,
+                previous: 0,
+            },
+        }
+    }
+
+    /// Whole units that fit: the limit less the current count and the previous one's share in view,
+    /// that share rounded up.
+    #[inline]
+    fn room(self, meter: &Meter, now: Timestamp) -> u64 {
+        let period = meter.period().as_micros();
+        // A window that lies ahead (the clock stepped back) is counted as just begun.
+        let in_view = period - now.as_micros().saturating_sub(self.start);
+        let share = mul_div_ceil(self.previous, in_view, period);
+        meter
+            .limit()
+            .saturating_sub(self.current)
+            .saturating_sub(share)
+    }
+
+    /// The instant, in µs, from which `cost` fits; it does not fit now, and is within the limit.
+    fn fits_at(self, meter: &Meter, cost: u64) -> u64 {
+        let period = meter.period().as_micros();
+        match meter.limit().checked_sub(self.current + cost) {
+            Some(room) => self.start + fade(period, self.previous, room),
+            None => self.start + period + fade(period, self.current, meter.limit() - cost),
+        }
+    }
+
+    /// The instant, in µs, at which neither window is in view.
+    fn fresh_at(self, period: Period) -> u64 {
+        match self {
+            Self {
+                current: 0,
+                previous: 0,
+                ..
+            } => 0,
+            Self {
+                current: 0, start, ..
+            } => start + period.as_micros(),
+            Self { start, .. } => start + 2 * period.as_micros(),
+        }
+    }
+}
+
+/// How far into a window the `count` units of the one before have faded to `room`.
+fn fade(period: u64, count: u64, room: u64) -> u64 {
+    if room >= count {
+        return 0;
+    }
+    let excess = count - room;
+    period / count * excess + (period % count * excess).div_ceil(count)
+}
+
+/// ⌈a · b / c⌉, in the narrowest integers that hold the product.
+#[inline]
+fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product.div_ceil(c),
+        // At most `a`, since `b ≤ c`.
+        None => (u128::from(a) * u128::from(b)).div_ceil(u128::from(c)) as u64,
+    }
+}

@@ -1,0 +1,251 @@
+//! What is asked of a store: charges, bundled into sets that are decided whole.
+
+use std::error::Error;
+use std::fmt;
+use std::num::NonZeroU64;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::Ask;
+use crate::key::Key;
+use crate::meter::Meter;
+use crate::time::Timestamp;
+
+/// Units one request takes; never zero (looking without taking is another verb, *peek*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(NonZeroU64);
+
+impl Cost {
+    /// One unit.
+    pub const ONE: Self = Self(NonZeroU64::MIN);
+
+    /// So many units, or `None` for zero.
+    pub const fn new(units: u64) -> Option<Self> {
+        match NonZeroU64::new(units) {
+            Some(units) => Some(Self(units)),
+            None => None,
+        }
+    }
+
+    /// The units.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The sum of two costs; the largest there is when it does not fit.
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.get()))
+    }
+}
+
+/// What a charge does to its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Take units: all of `max`, or (a lease) as many as are left if those are at least `min`.
+    Take(Ask),
+    /// See whether `Cost` would fit; change nothing.
+    Peek(Cost),
+    /// Give back units that a decision made at `at` took.
+    Refund {
+        /// The units to give back.
+        cost: Cost,
+        /// The decision's [`at`](crate::Decision::at).
+        at: Timestamp,
+    },
+    /// Forget the bucket.
+    Reset,
+}
+
+impl Op {
+    /// The op of two charges on one bucket made into one, or `None` if they cannot be.
+    fn merge(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Take(one), Self::Take(two)) => Some(Self::Take(Ask {
+                min: one.min.plus(two.min),
+                max: one.max.plus(two.max),
+            })),
+            (Self::Peek(one), Self::Peek(two)) => Some(Self::Peek(one.plus(two))),
+            (
+                Self::Refund { cost, at },
+                Self::Refund {
+                    cost: more,
+                    at: also,
+                },
+            ) if at == also => Some(Self::Refund {
+                cost: cost.plus(more),
+                at,
+            }),
+            (Self::Reset, Self::Reset) => Some(Self::Reset),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a charge that does not fit refuses its set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Enforcement {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It never does; it is taken when it fits and the set is admitted.
+    Shadow,
+    /// It does only if every charge of the same group in the set does not fit either.
+    AnyOf(u8),
+}
+
+/// One question about one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge<'a> {
+    /// Whose bucket.
+    pub key: Key<'a>,
+    /// How it is metered. With the key, the algorithm and the period name the bucket.
+    pub meter: Meter,
+    /// What to do.
+    pub op: Op,
+    /// Whether it can refuse the set.
+    pub enforcement: Enforcement,
+}
+
+impl<'a> Charge<'a> {
+    /// Takes `cost` units, enforced.
+    pub fn take(key: impl Into<Key<'a>>, meter: Meter, cost: Cost) -> Self {
+        Self::new(key, meter, Op::Take(Ask::exactly(cost)))
+    }
+
+    /// Looks whether `cost` units would fit.
+    pub fn peek(key: impl Into<Key<'a>>, meter: Meter, cost: Cost) -> Self {
+        Self::new(key, meter, Op::Peek(cost))
+    }
+
+    /// Any op, enforced.
+    pub fn new(key: impl Into<Key<'a>>, meter: Meter, op: Op) -> Self {
+        Self {
+            key: key.into(),
+            meter,
+            op,
+            enforcement: Enforcement::Enforce,
+        }
+    }
+
+    /// The same charge with another enforcement.
+    pub fn enforced(self, enforcement: Enforcement) -> Self {
+        Self {
+            enforcement,
+            ..self
+        }
+    }
+
+    /// Whether both charges are about the same bucket.
+    fn same_bucket(&self, other: &Self) -> bool {
+        self.meter.algorithm() == other.meter.algorithm()
+            && self.meter.period() == other.meter.period()
+            && self.key == other.key
+    }
+}
+
+/// An all-or-nothing bundle of charges, decided at one instant.
+///
+/// Every enforcing charge fits and all are taken, or nothing changes. At most
+/// [`ChargeSet::MAX`] charges, each about a bucket of its own: charges on the same bucket are added
+/// up.
+///
+/// ```
+/// use tollgate::{Algorithm, Charge, ChargeSet, Cost, Meter};
+///
+/// let per_user = Meter::new("100/min".parse()?, Algorithm::SlidingWindow)?;
+/// let global = Meter::new("5000/s".parse()?, Algorithm::TokenBucket)?;
+/// let mut set = ChargeSet::new();
+/// set.push(Charge::take("user:42", per_user, Cost::ONE))?;
+/// set.push(Charge::take("everybody", global, Cost::ONE))?;
+/// assert_eq!(set.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChargeSet<'a> {
+    // One charge is by far the most common, and must not touch the heap.
+    charges: SmallVec<[Charge<'a>; 1]>,
+}
+
+impl<'a> ChargeSet<'a> {
+    /// The most charges in a set. It keeps a decision short in every store.
+    pub const MAX: usize = 16;
+
+    /// A set without charges; it is admitted.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A set of one charge.
+    pub fn of(charge: Charge<'a>) -> Self {
+        Self {
+            charges: smallvec::smallvec![charge],
+        }
+    }
+
+    /// Adds a charge and says which outcome of the decision will be its own.
+    ///
+    /// A charge on a bucket the set already has is added to that one, and they share an outcome.
+    pub fn push(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
+        if let Some(index) = self
+            .charges
+            .iter()
+            .position(|known| known.same_bucket(&charge))
+        {
+            let known = &mut self.charges[index];
+            let alike = known.meter == charge.meter && known.enforcement == charge.enforcement;
+            let merged = known.op.merge(charge.op).filter(|_| alike);
+            known.op = merged.ok_or_else(|| ChargeSetError::Conflict {
+                key: charge.key.to_string(),
+            })?;
+            return Ok(index);
+        }
+        if self.charges.len() == Self::MAX {
+            return Err(ChargeSetError::Full);
+        }
+        self.charges.push(charge);
+        Ok(self.charges.len() - 1)
+    }
+
+    /// The charges, in the order of their outcomes.
+    pub fn charges(&self) -> &[Charge<'a>] {
+        &self.charges
+    }
+
+    /// How many charges there are.
+    pub fn len(&self) -> usize {
+        self.charges.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+}
+
+/// Why a charge cannot join a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChargeSetError {
+    /// The set has [`ChargeSet::MAX`] charges.
+    Full,
+    /// The set has a charge on the same bucket with another limit, op or enforcement.
+    Conflict {
+        /// The bucket's key.
+        key: String,
+    },
+}
+
+impl fmt::Display for ChargeSetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => write!(f, "a set holds at most {} charges", ChargeSet::MAX),
+            Self::Conflict { key } => write!(
+                f,
+                "key {key:?} is charged twice with different limits or ops; \
+                 give both charges the same quota, or different keys"
+            ),
+        }
+    }
+}
+
+impl Error for ChargeSetError {}

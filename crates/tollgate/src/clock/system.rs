@@ -1,0 +1,318 @@
+//! Wall-clock time from a calibrated counter.
+//!
+//! Time is a straight line over the counter's ticks: `micros = origin + (ticks − start) · rate`. The
+//! line is drawn anew about once a second by whoever reads the clock then. A new line starts where
+//! the old one is, so time never jumps back, and leans so as to meet the system's time within the
+//! next second: at most one eighth faster or slower than real time. Only when the system is ahead by
+//! more than a second (the machine slept, or its clock was set) does time jump, forwards.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{Clock, counter};
+use crate::time::Timestamp;
+
+/// The wall clock: the system's time, read from a counter in a few nanoseconds.
+///
+/// Two threads that compare readings can see them out of order by a microsecond while a line is
+/// being replaced; one thread never sees time go back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        static CALIBRATED: OnceLock<Calibrated> = OnceLock::new();
+        CALIBRATED.get_or_init(Calibrated::start).now()
+    }
+}
+
+/// Fractions of a microsecond in a rate: 2^40 of them. At 1 to 6 ticks per nanosecond a rate then
+/// has 27 to 31 bits, and two seconds' worth of ticks times it fits 64.
+const RATE_BITS: u32 = 40;
+
+/// How long the first calibration takes; the second follows after it, doubling up to the last.
+const FIRST_LOOK_NANOS: u64 = 200_000;
+const LONGEST_LINE_NANOS: u64 = 1_000_000_000;
+
+/// Beyond this the system's time is jumped to instead of approached.
+const JUMP_MICROS: i64 = 1_000_000;
+
+/// One over the steepest lean of a line.
+const LEAN: i64 = 8;
+
+/// A straight line from ticks to microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    start: u64,
+    origin: u64,
+    rate: u64,
+    // Ticks after which a new line is due.
+    length: u64,
+}
+
+impl Line {
+    /// The time at `ticks`, or `None` when the line has ended.
+    #[inline]
+    fn at(self, ticks: u64) -> Option<u64> {
+        // Another core's counter may be a few ticks behind the one that drew the line.
+        let elapsed = ticks.saturating_sub(self.start);
+        (elapsed < self.length).then(|| self.origin + ((elapsed * self.rate) >> RATE_BITS))
+    }
+
+    /// The time at `ticks`, however long ago the line ended.
+    fn extended_to(self, ticks: u64) -> u64 {
+        let elapsed = u128::from(ticks.saturating_sub(self.start));
+        self.origin + ((elapsed * u128::from(self.rate)) >> RATE_BITS) as u64
+    }
+}
+
+/// The line in force, readable by many while one replaces it.
+struct Calibrated {
+    // Odd while the words are being written. Readers that saw it change read again.
+    version: AtomicU64,
+    words: [AtomicU64; 4],
+    // Held by whoever draws the next line; the others go on with the old one.
+    pencil: Mutex<Pencil>,
+}
+
+/// What drawing lines needs to remember.
+struct Pencil {
+    // The first reading: the longer the baseline, the better the rate.
+    first: Reading,
+    length_nanos: u64,
+}
+
+/// Three clocks at one moment.
+#[derive(Clone, Copy)]
+struct Reading {
+    ticks: u64,
+    nanos: u64,
+    system_micros: u64,
+}
+
+impl Reading {
+    /// Reads all three, preferring the least disturbed of a few tries.
+    fn take() -> Self {
+        let tries = (0..4).map(|_| {
+            let before = counter::ticks();
+            let nanos = counter::monotonic_nanos();
+            let system = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            let took = counter::ticks().saturating_sub(before);
+            let system_micros = system.as_micros() as u64;
+            (
+                took,
+                Self {
+                    ticks: before + took / 2,
+                    nanos,
+                    system_micros,
+                },
+            )
+        });
+        let least = tries.min_by_key(|(took, _)| *took);
+        least.expect("an array of four readings is not empty").1
+    }
+
+    /// Microseconds per tick between two readings, in units of 2^-40.
+    fn rate_since(self, first: Self) -> u64 {
+        let ticks = u128::from(self.ticks.saturating_sub(first.ticks).max(1));
+        let nanos = u128::from(self.nanos.saturating_sub(first.nanos).max(1));
+        ((nanos << RATE_BITS) / (ticks * 1_000)) as u64
+    }
+}
+
+impl Calibrated {
+    fn start() -> Self {
+        let first = Reading::take();
+        let mut second = Reading::take();
+        while second.nanos - first.nanos < FIRST_LOOK_NANOS {
+            second = Reading::take();
+        }
+        let rate = second.rate_since(first);
+        let line = Line {
+            start: second.ticks,
+            origin: second.system_micros,
+            rate,
+            length: ticks_in(FIRST_LOOK_NANOS, rate),
+        };
+        let clock = Self {
+            version: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; 4],
+            pencil: Mutex::new(Pencil {
+                first,
+                length_nanos: FIRST_LOOK_NANOS,
+            }),
+        };
+        clock.publish(line);
+        clock
+    }
+
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let line = self.line();
+        let ticks = counter::ticks();
+        let micros = line.at(ticks).unwrap_or_else(|| self.beyond(line, ticks));
+        Timestamp::from_micros(micros)
+    }
+
+    /// The time where the line has ended; draws the next line unless somebody else is at it.
+    #[cold]
+    fn beyond(&self, line: Line, ticks: u64) -> u64 {
+        let Ok(mut pencil) = self.pencil.try_lock() else {
+            return line.extended_to(ticks);
+        };
+        // Somebody may have drawn a line between our reading the old one and taking the pencil.
+        let line = self.line();
+        if let Some(micros) = line.at(ticks) {
+            return micros;
+        }
+        let next = pencil.draw(line, Reading::take());
+        self.publish(next);
+        next.at(counter::ticks()).unwrap_or(next.origin)
+    }
+
+    #[inline]
+    fn line(&self) -> Line {
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            let [start, origin, rate, length] =
+                [0, 1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
+            // Keeps the loads above from drifting below the second look at the version.
+            fence(Ordering::Acquire);
+            if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
+                return Line {
+                    start,
+                    origin,
+                    rate,
+                    length,
+                };
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Replaces the line; only the holder of the pencil may.
+    fn publish(&self, line: Line) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        // Keeps the stores below from drifting above the odd version.
+        fence(Ordering::Release);
+        let values = [line.start, line.origin, line.rate, line.length];
+        for (word, value) in self.words.iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.version.store(version + 2, Ordering::Release);
+    }
+}
+
+impl Pencil {
+    /// The line that goes on from `line` at `reading` and meets the system's time at its end.
+    fn draw(&mut self, line: Line, reading: Reading) -> Line {
+        self.length_nanos = (self.length_nanos * 2).min(LONGEST_LINE_NANOS);
+        let rate = reading.rate_since(self.first);
+        let length = ticks_in(self.length_nanos, rate);
+        let here = line.extended_to(reading.ticks);
+        let behind = reading.system_micros as i64 - here as i64;
+        if behind > JUMP_MICROS {
+            return Line {
+                start: reading.ticks,
+                origin: reading.system_micros,
+                rate,
+                length,
+            };
+        }
+        let span = (self.length_nanos / 1_000) as i64;
+        let behind = behind.clamp(-span / LEAN, span / LEAN);
+        let lean = i128::from(rate) * i128::from(behind) / i128::from(span);
+        let rate = (i128::from(rate) + lean) as u64;
+        Line {
+            start: reading.ticks,
+            origin: here,
+            rate,
+            length,
+        }
+    }
+}
+
+/// How many ticks of `rate` pass in so many nanoseconds.
+fn ticks_in(nanos: u64, rate: u64) -> u64 {
+    ((u128::from(nanos) << RATE_BITS) / (u128::from(rate.max(1)) * 1_000)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follows_the_system_and_never_goes_back() {
+        let mut last = SystemClock.now();
+        for _ in 0..2_000_000 {
+            let now = SystemClock.now();
+            assert!(now >= last, "{now:?} after {last:?}");
+            last = now;
+        }
+        let system = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_micros() as u64;
+        let gap = SystemClock.now().as_micros().abs_diff(system);
+        assert!(gap < 1_000_000, "{gap} µs apart");
+    }
+
+    /// A drawing of a machine whose counter ticks 3,000 times a microsecond.
+    fn reading(real_micros: u64, system_micros: u64) -> Reading {
+        Reading {
+            ticks: real_micros * 3_000,
+            nanos: real_micros * 1_000,
+            system_micros,
+        }
+    }
+
+    fn machine() -> (Pencil, Line) {
+        let mut pencil = Pencil {
+            first: reading(0, 5_000_000),
+            length_nanos: LONGEST_LINE_NANOS,
+        };
+        let rate = reading(1_000_000, 0).rate_since(pencil.first);
+        let line = Line {
+            start: 0,
+            origin: 5_000_000,
+            rate,
+            length: 3_000_000_000,
+        };
+        let line = pencil.draw(line, reading(1_000_000, 6_000_000));
+        (pencil, line)
+    }
+
+    #[test]
+    fn a_system_set_back_is_approached_slowly() {
+        let (mut pencil, mut line) = machine();
+        let mut last = 6_000_000;
+        for second in 2..=60 {
+            // The system was set back by three seconds.
+            let reading = reading(second * 1_000_000, (second + 2) * 1_000_000);
+            line = pencil.draw(line, reading);
+            assert!(line.origin >= last + 874_000, "slower than seven eighths");
+            last = line.origin;
+        }
+        assert!(last.abs_diff(62_000_000) < 10, "not met: {last}");
+    }
+
+    #[test]
+    fn a_system_far_ahead_is_jumped_to() {
+        let (mut pencil, line) = machine();
+        let line = pencil.draw(line, reading(2_000_000, 3_600_000_000));
+        assert_eq!(line.origin, 3_600_000_000);
+    }
+
+    #[test]
+    fn a_system_slightly_ahead_is_met_within_a_line() {
+        let (mut pencil, line) = machine();
+        let line = pencil.draw(line, reading(2_000_000, 7_010_000));
+        assert!(line.origin.abs_diff(7_000_000) <= 1);
+        assert!(line.extended_to(9_000_000_000).abs_diff(8_010_000) <= 2);
+    }
+}

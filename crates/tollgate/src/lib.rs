@@ -1,0 +1,26 @@
+//! Tollgate core. (Crate documentation follows.)
+
+pub mod algorithm;
+mod charge;
+pub mod clock;
+mod decision;
+mod key;
+mod limiter;
+pub mod memory;
+mod meter;
+pub mod quota;
+pub mod store;
+mod sync;
+mod time;
+
+pub use algorithm::{Algorithm, Ask};
+pub use charge::{Charge, ChargeSet, ChargeSetError, Cost, Enforcement, Op};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use decision::{Decision, Outcome, Outcomes, Provenance, Reading, Retry, Verdict};
+pub use key::Key;
+pub use limiter::Limiter;
+pub use memory::MemoryStore;
+pub use meter::{Meter, MeterError};
+pub use quota::{ParseQuotaError, Period, Quota};
+pub use store::{Store, StoreError, StoreErrorKind};
+pub use time::{MAX_EXACT, Micros, Timestamp};

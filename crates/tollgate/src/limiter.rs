@@ -1,0 +1,114 @@
+//! A store with verbs: charges without a policy.
+
+use smallvec::smallvec;
+
+use crate::charge::{Charge, ChargeSet, Cost, Op};
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::meter::Meter;
+use crate::store::{Answers, Store, StoreError, StoreErrorKind};
+use crate::time::Timestamp;
+
+/// Asks a store, one verb per question.
+///
+/// On a [`MemoryStore`](crate::MemoryStore) the futures are ready at once, and the store's own
+/// methods do the same without them.
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output {
+/// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     match std::pin::pin!(f).poll(&mut cx) {
+/// #         std::task::Poll::Ready(output) => output,
+/// #         std::task::Poll::Pending => unreachable!(),
+/// #     }
+/// # }
+/// # block_on(async {
+/// use tollgate::{Algorithm, Cost, Limiter, MemoryStore, Meter};
+///
+/// let limiter = Limiter::new(MemoryStore::new());
+/// let meter = Meter::new("5/min".parse()?, Algorithm::TokenBucket)?;
+/// let decision = limiter.take("user:42", meter, Cost::ONE).await?;
+/// assert!(decision.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Limiter<S> {
+    store: S,
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter that asks `store`.
+    pub const fn new(store: S) -> Self {
+        Self { store }
+    }
+
+    /// The store.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Takes `cost` units from one bucket.
+    pub async fn take(
+        &self,
+        key: impl Into<Key<'_>>,
+        meter: Meter,
+        cost: Cost,
+    ) -> Result<Decision, StoreError> {
+        self.take_set(&ChargeSet::of(Charge::take(key, meter, cost)))
+            .await
+    }
+
+    /// Says what taking `cost` units would do, and takes none.
+    pub async fn peek(
+        &self,
+        key: impl Into<Key<'_>>,
+        meter: Meter,
+        cost: Cost,
+    ) -> Result<Decision, StoreError> {
+        self.take_set(&ChargeSet::of(Charge::peek(key, meter, cost)))
+            .await
+    }
+
+    /// Gives back `cost` units that the decision made at `at` took.
+    pub async fn refund(
+        &self,
+        key: impl Into<Key<'_>>,
+        meter: Meter,
+        cost: Cost,
+        at: Timestamp,
+    ) -> Result<Decision, StoreError> {
+        self.take_set(&ChargeSet::of(Charge::new(
+            key,
+            meter,
+            Op::Refund { cost, at },
+        )))
+        .await
+    }
+
+    /// Forgets a bucket.
+    pub async fn reset(
+        &self,
+        key: impl Into<Key<'_>>,
+        meter: Meter,
+    ) -> Result<Decision, StoreError> {
+        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Reset)))
+            .await
+    }
+
+    /// Decides one set, all or nothing, whatever its ops.
+    pub async fn take_set(&self, set: &ChargeSet<'_>) -> Result<Decision, StoreError> {
+        let mut answers = self.store.decide(std::slice::from_ref(set)).await;
+        // A store that answers a question with nothing broke the contract; nobody else should panic.
+        answers
+            .pop()
+            .unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
+    }
+
+    /// Decides many independent sets in one go: one clock reading, one trip.
+    pub async fn take_many(&self, sets: &[ChargeSet<'_>]) -> Answers {
+        match sets {
+            [] => smallvec![],
+            sets => self.store.decide(sets).await,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! States as the two words of a slot.
+//!
+//! ```text
+//! first word    bits 0–52   the instant, in µs, at which the state goes stale; 0: empty slot
+//!               bits 53–62  a bucket's limit, by its number in [`Limits`]
+//!               bit 63      set: the second word is a ticket, the state lies beside the table
+//!
+//! second word   fixed-window     units used
+//!               sliding-window   current units (32 bits), previous units (32 bits)
+//!               buckets          fraction (24 bits), µs from the charge to clear (40 bits)
+//! ```
+//!
+//! The instant comes first for all, so that sweeping needs to know nothing else. From it and the
+//! meter's period the rest of a window follows. A bucket whose numbers are larger than their fields
+//! (more than 16 million units per period, or twelve days of debt) lies beside the table.
+
+use super::line::Words;
+use super::side::Ticket;
+use crate::algorithm::bucket::Debt;
+use crate::algorithm::fixed_window::Window;
+use crate::algorithm::sliding_window::Windows;
+use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State};
+use crate::meter::Meter;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::{MAX_EXACT, Timestamp};
+
+const BESIDE: u64 = 1 << 63;
+const LIMIT_SHIFT: u32 = 53;
+const LIMIT_IDS: usize = 1 << 10;
+const FRACTION_BITS: u32 = 24;
+const COUNT_BITS: u32 = 32;
+
+const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
+
+impl Words {
+    /// When the state goes stale, in µs.
+    #[inline]
+    pub(super) fn stale_at(self) -> u64 {
+        self.0 & MAX_EXACT
+    }
+
+    /// The ticket, if the state lies beside the table.
+    #[inline]
+    pub(super) fn ticket(self) -> Option<Ticket> {
+        (self.0 & BESIDE != 0).then(|| Ticket::from_word(self.1))
+    }
+
+    /// A slot whose state lies beside the table.
+    pub(super) fn beside(ticket: Ticket, stale_at: u64) -> Self {
+        Self(stale_at | BESIDE, ticket.to_word())
+    }
+}
+
+/// A state that usually fits a slot.
+pub(super) trait Inline: Copy + Default {
+    /// The state as words, or `None` if it is too large.
+    fn encode(self, meter: &Meter, limits: &Limits) -> Option<Words>;
+
+    /// The state of words that are neither empty nor a ticket.
+    fn decode(words: Words, meter: &Meter, limits: &Limits) -> Self;
+
+    /// See [`State::evaluate`].
+    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self>;
+
+    /// See [`State::standing`].
+    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing;
+}
+
+impl Inline for Window {
+    #[inline]
+    fn encode(self, _: &Meter, _: &Limits) -> Option<Words> {
+        Some(Words(self.stale_at(), self.used()))
+    }
+
+    #[inline]
+    fn decode(words: Words, _: &Meter, _: &Limits) -> Self {
+        Self::new(words.stale_at(), words.1)
+    }
+
+    #[inline]
+    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        self.evaluate(meter, ask, now)
+    }
+
+    #[inline]
+    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        self.standing(meter, now)
+    }
+}
+
+impl Inline for Windows {
+    #[inline]
+    fn encode(self, meter: &Meter, _: &Limits) -> Option<Words> {
+        let (current, previous) = self.counts();
+        // A sliding window's limit has 27 bits.
+        Some(Words(
+            self.stale_at(meter.period()),
+            previous << COUNT_BITS | current,
+        ))
+    }
+
+    #[inline]
+    fn decode(words: Words, meter: &Meter, _: &Limits) -> Self {
+        // Torn reads may hold anything; they are thrown away, but must not panic before that.
+        let start = words
+            .stale_at()
+            .saturating_sub(2 * meter.period().as_micros());
+        Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS)
+    }
+
+    #[inline]
+    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        self.evaluate(meter, ask, now)
+    }
+
+    #[inline]
+    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        self.standing(meter, now)
+    }
+}
+
+impl Inline for Debt {
+    #[inline]
+    fn encode(self, _: &Meter, limits: &Limits) -> Option<Words> {
+        let (limit, charged, clear, fraction) = self.parts();
+        let lasts = clear - charged;
+        if limit >> FRACTION_BITS != 0 || lasts >> (64 - FRACTION_BITS) != 0 {
+            return None;
+        }
+        let id = limits.id(limit)? << LIMIT_SHIFT;
+        Some(Words(
+            self.stale_at() | id,
+            lasts << FRACTION_BITS | fraction,
+        ))
+    }
+
+    #[inline]
+    fn decode(words: Words, _: &Meter, limits: &Limits) -> Self {
+        let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
+        let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
+        let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
+        let limit = limits.limit((words.0 >> LIMIT_SHIFT) as usize % LIMIT_IDS);
+        Self::new(limit, charged, clear, fraction)
+    }
+
+    #[inline]
+    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        self.evaluate(meter, ask, now)
+    }
+
+    #[inline]
+    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        self.standing(meter, now)
+    }
+}
+
+/// The state as words, or `None` if it is too large for a slot.
+pub(super) fn encode(state: &State, meter: &Meter, limits: &Limits) -> Option<Words> {
+    match state {
+        State::FixedWindow(window) => window.encode(meter, limits),
+        State::SlidingWindow(windows) => windows.encode(meter, limits),
+        State::Bucket(debt) => debt.encode(meter, limits),
+        State::SlidingLog(_) => None,
+    }
+}
+
+/// The state of words that are neither empty nor a ticket.
+pub(super) fn decode(words: Words, meter: &Meter, limits: &Limits) -> State {
+    match meter.algorithm() {
+        Algorithm::FixedWindow => State::FixedWindow(Window::decode(words, meter, limits)),
+        Algorithm::SlidingWindow => State::SlidingWindow(Windows::decode(words, meter, limits)),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            State::Bucket(Debt::decode(words, meter, limits))
+        }
+        Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+    }
+}
+
+/// Numbers for limits: buckets remember which limit they were written under, and there are far fewer
+/// limits than buckets.
+///
+/// The first thousand get a number each, for good; buckets with other limits lie beside the table.
+pub(super) struct Limits {
+    // Where a limit may stand is given by its hash; 0: free.
+    known: Box<[AtomicU64]>,
+}
+
+/// Places looked at for a limit.
+const PROBES: usize = 8;
+
+impl Limits {
+    pub(super) fn new() -> Self {
+        Self {
+            known: (0..LIMIT_IDS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// The number of `limit`, or `None` if there is none left for it.
+    #[inline]
+    fn id(&self, limit: u64) -> Option<u64> {
+        // Multiplying by 2^64/φ spreads neighbouring limits over the table.
+        let first = limit.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LIMIT_IDS.ilog2());
+        (first..first + PROBES as u64)
+            .map(|id| id % LIMIT_IDS as u64)
+            .find(|&id| {
+                let known = &self.known[id as usize];
+                match known.load(Ordering::Relaxed) {
+                    0 => {
+                        match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed)
+                        {
+                            Ok(_) => true,
+                            Err(other) => other == limit,
+                        }
+                    }
+                    other => other == limit,
+                }
+            })
+    }
+
+    /// The limit with this number; zero if there is none.
+    #[inline]
+    fn limit(&self, id: usize) -> u64 {
+        self.known[id].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,467 @@
+//! The table: linear hashing over lines.
+//!
+//! A bucket of the table is a home line and the overflow lines chained to it. There are `homes` of
+//! them; a fingerprint lives in the one its low bits name. To grow by one, the next home in turn is
+//! *split*: half of what it holds moves to a new home whose number differs in one bit. So the table
+//! grows by a line at a time, no one ever waits for a rehash, and nothing is copied twice.
+//!
+//! ```text
+//! homes = 6:   0  1 │ 2  3 │ 4  5        4 and 5 came out of 0 and 1; 2 is next, giving 6
+//!              split│  not │ new
+//! ```
+//!
+//! **Order of locks.** Homes in ascending order; a home before anything else. A split holds the home
+//! it splits; the new one cannot be named by anybody before `homes` says so.
+//!
+//! **Bound.** Inserting beyond `max_keys` evicts: among a few lines in turn, the slot nearest to
+//! stale. Stale slots met on the way are free.
+
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use smallvec::SmallVec;
+
+use super::fingerprint::Fingerprint;
+use super::line::{Line, SLOTS, Seen, Words};
+use super::segments::{self, Segments};
+use super::side::Side;
+use crate::sync::{AtomicUsize, Ordering};
+use crate::time::Timestamp;
+
+/// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
+/// they are, about one line in three then has an overflow line, at some 45 bytes per key.
+const KEYS_PER_16_HOMES: usize = 60;
+
+/// Lines looked at to find a slot that gives way.
+const CANDIDATES: usize = 8;
+
+/// Lines swept for each key that is added.
+const SWEEP: usize = 2;
+
+/// See the [module](self).
+pub(super) struct Table {
+    homes: Segments,
+    count: AtomicUsize,
+    overflow: Overflow,
+    keys: AtomicUsize,
+    max_keys: usize,
+    evictions: AtomicUsize,
+    // Held by whoever splits a home; the others leave it to them.
+    growing: Mutex<()>,
+    // The home at which sweeping goes on.
+    hand: AtomicUsize,
+    pub(super) side: Side,
+}
+
+/// Overflow lines, in use or spare.
+struct Overflow {
+    lines: Segments,
+    unused: Mutex<Unused>,
+}
+
+/// Overflow lines that were given back, and the first that never was in use.
+struct Unused {
+    spare: Vec<usize>,
+    first: usize,
+}
+
+/// A home and its number, not locked.
+#[derive(Clone, Copy)]
+pub(super) struct Home<'t> {
+    pub(super) index: usize,
+    pub(super) line: &'t Line,
+}
+
+/// A slot.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'t> {
+    line: &'t Line,
+    slot: usize,
+}
+
+impl Place<'_> {
+    #[inline]
+    pub(super) fn state(&self) -> Words {
+        self.line.state(self.slot)
+    }
+
+    /// Replaces the state. Only under the lock of the home.
+    #[inline]
+    pub(super) fn set_state(&self, words: Words) {
+        self.line.set_state(self.slot, words);
+    }
+}
+
+impl Table {
+    pub(super) fn new(max_keys: usize, max_log_entries: usize) -> Self {
+        let homes = max_keys / KEYS_PER_16_HOMES * 16 + 32;
+        Self {
+            homes: Segments::new(homes),
+            count: AtomicUsize::new(segments::FIRST),
+            // Every overflow line in use holds at least a key, save for a few being rebuilt.
+            overflow: Overflow::new(max_keys + 1024),
+            keys: AtomicUsize::new(0),
+            max_keys,
+            evictions: AtomicUsize::new(0),
+            growing: Mutex::new(()),
+            hand: AtomicUsize::new(0),
+            side: Side::new(max_log_entries),
+        }
+    }
+
+    /// Keys held, stale ones that have not been swept among them.
+    pub(super) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Live states that gave way.
+    pub(super) fn evictions(&self) -> usize {
+        self.evictions.load(Ordering::Relaxed) + self.side.evictions()
+    }
+
+    /// The home of a fingerprint and its header.
+    #[inline]
+    pub(super) fn see(&self, fingerprint: Fingerprint) -> (Home<'_>, Seen) {
+        loop {
+            let home = self.home(fingerprint);
+            let seen = home.line.see();
+            // A split in between may have moved the fingerprint. The header is read first: it
+            // changes after the count does.
+            if self.home_index(fingerprint) == home.index {
+                return (home, seen);
+            }
+        }
+    }
+
+    /// The home of a fingerprint at this moment.
+    #[inline]
+    pub(super) fn home(&self, fingerprint: Fingerprint) -> Home<'_> {
+        let index = self.home_index(fingerprint);
+        Home {
+            index,
+            line: self.homes.get(index),
+        }
+    }
+
+    /// The number of a fingerprint's home at this moment.
+    #[inline]
+    pub(super) fn home_index(&self, fingerprint: Fingerprint) -> usize {
+        index_among(self.count.load(Ordering::Acquire), fingerprint)
+    }
+
+    /// The slot that holds `fingerprint`: true only as long as the home's header is.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        home: Home<'_>,
+        seen: Seen,
+        fingerprint: Fingerprint,
+    ) -> Option<Place<'_>> {
+        let line = self.homes.get(home.index);
+        match line.find(fingerprint) {
+            Some(slot) => Some(Place { line, slot }),
+            None => self.find_from(seen.next()?, fingerprint),
+        }
+    }
+
+    /// The slot that holds `fingerprint`. Only under the lock.
+    pub(super) fn find_locked(
+        &self,
+        home: Home<'_>,
+        fingerprint: Fingerprint,
+    ) -> Option<Place<'_>> {
+        let line = self.homes.get(home.index);
+        match line.find(fingerprint) {
+            Some(slot) => Some(Place { line, slot }),
+            None => self.find_from(line.next()?, fingerprint),
+        }
+    }
+
+    /// Searches the chain of overflow lines that starts at `first`.
+    fn find_from(&self, first: usize, fingerprint: Fingerprint) -> Option<Place<'_>> {
+        let mut next = Some(first);
+        // A reader without the lock may be led in a circle; a chain this long is none.
+        for _ in 0..64 {
+            let line = self.overflow.lines.get(next?);
+            if let Some(slot) = line.find(fingerprint) {
+                return Some(Place { line, slot });
+            }
+            next = line.next();
+        }
+        None
+    }
+
+    /// A slot for a new key, its state still to be set. Only under the lock.
+    ///
+    /// Says also whether the key is one more; the caller then owes a [`Table::tend`] once it has
+    /// unlocked.
+    pub(super) fn insert(
+        &self,
+        home: Home<'_>,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> (Place<'_>, bool) {
+        let mut line = self.homes.get(home.index);
+        let mut empty = None;
+        loop {
+            for slot in 0..SLOTS {
+                let words = line.state(slot);
+                if words.is_empty() {
+                    empty = empty.or(Some(Place { line, slot }));
+                } else if is_stale(words, now) {
+                    self.discard_side(words);
+                    line.set_fingerprint(slot, fingerprint);
+                    return (Place { line, slot }, false);
+                }
+            }
+            match line.next() {
+                Some(next) => line = self.overflow.lines.get(next),
+                None => break,
+            }
+        }
+        let place = empty.unwrap_or_else(|| {
+            let next = self.overflow.open();
+            line.set_next(Some(next));
+            Place {
+                line: self.overflow.lines.get(next),
+                slot: 0,
+            }
+        });
+        place.line.set_fingerprint(place.slot, fingerprint);
+        self.keys.fetch_add(1, Ordering::Relaxed);
+        (place, true)
+    }
+
+    /// Forgets a key. Only under the lock.
+    pub(super) fn remove(&self, place: Place<'_>) {
+        self.discard_side(place.state());
+        place.set_state(Words::EMPTY);
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Keeps the table in shape after a key was added. Without any lock.
+    pub(super) fn tend(&self, now: Timestamp) {
+        for _ in 0..SWEEP {
+            self.sweep_next(now);
+        }
+        if self.keys() > self.max_keys {
+            self.evict(now);
+        } else if self.keys() * 16 > self.count.load(Ordering::Relaxed) * KEYS_PER_16_HOMES {
+            self.grow(now);
+        }
+    }
+
+    /// Frees what is stale in the next home in turn, unless somebody is at it.
+    fn sweep_next(&self, now: Timestamp) {
+        let home = self.next_home();
+        let seen = home.line.see();
+        let untidy = self.any_stale(home, now) || seen.next().is_some();
+        if untidy && home.line.lock_unchanged(seen) {
+            let kept = self.live(home, now);
+            self.refill(home.line, &kept);
+            home.line.unlock_changed();
+        }
+    }
+
+    /// Makes the slot nearest to stale, among the next few homes, give way.
+    fn evict(&self, now: Timestamp) {
+        let homes = (0..CANDIDATES).map(|_| self.next_home());
+        let nearest = homes.filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)));
+        let Some((_, home)) = nearest.min_by_key(|(stale_at, _)| *stale_at) else {
+            return;
+        };
+        home.line.lock();
+        if let Some(place) = self.nearest(home) {
+            let live = !is_stale(place.state(), now);
+            self.evictions
+                .fetch_add(usize::from(live), Ordering::Relaxed);
+            self.remove(place);
+        }
+        home.line.unlock_changed();
+    }
+
+    /// Splits the home whose turn it is, unless somebody is splitting one.
+    fn grow(&self, now: Timestamp) {
+        let _growing = match self.growing.try_lock() {
+            Ok(growing) => growing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let count = self.count.load(Ordering::Relaxed);
+        // The size of the table when it was last a power of two.
+        let round = 1 << count.ilog2();
+        let index = count - round;
+        let home = Home {
+            index,
+            line: self.homes.get(index),
+        };
+        self.homes.make(count);
+        home.line.lock();
+        let live = self.live(home, now);
+        let (moved, kept): (Entries, Entries) = live
+            .into_iter()
+            .partition(|(fingerprint, _)| index_among(count + 1, *fingerprint) == count);
+        self.refill(home.line, &kept);
+        self.refill(self.homes.get(count), &moved);
+        self.count.store(count + 1, Ordering::Release);
+        home.line.unlock_changed();
+    }
+
+    /// The next home in the round of the hand.
+    fn next_home(&self) -> Home<'_> {
+        let turn = self.hand.fetch_add(1, Ordering::Relaxed);
+        let index = turn % self.count.load(Ordering::Acquire);
+        Home {
+            index,
+            line: self.homes.get(index),
+        }
+    }
+
+    fn any_stale(&self, home: Home<'_>, now: Timestamp) -> bool {
+        (0..SLOTS)
+            .map(|slot| home.line.state(slot))
+            .any(|words| !words.is_empty() && is_stale(words, now))
+    }
+
+    /// The occupied slot of a home that goes stale first.
+    fn nearest<'t>(&'t self, home: Home<'t>) -> Option<Place<'t>> {
+        let mut line = Some(home.line);
+        let mut nearest: Option<Place<'t>> = None;
+        // As long as no chain is: a reader without the lock may be led in a circle.
+        for _ in 0..64 {
+            let Some(current) = line else { break };
+            for slot in 0..SLOTS {
+                let place = Place {
+                    line: current,
+                    slot,
+                };
+                let sooner = |known: Place<'_>| place.state().stale_at() < known.state().stale_at();
+                if !place.state().is_empty() && nearest.is_none_or(sooner) {
+                    nearest = Some(place);
+                }
+            }
+            line = current.next().map(|next| self.overflow.lines.get(next));
+        }
+        nearest
+    }
+
+    /// What is not stale in a home; the rest is forgotten. Only under the lock, and before a
+    /// [`Table::refill`].
+    fn live(&self, home: Home<'_>, now: Timestamp) -> Entries {
+        let mut live = Entries::new();
+        let mut line = home.line;
+        loop {
+            for slot in 0..SLOTS {
+                let words = line.state(slot);
+                if words.is_empty() {
+                    continue;
+                }
+                if is_stale(words, now) {
+                    self.remove(Place { line, slot });
+                } else {
+                    live.push((line.fingerprint(slot), words));
+                }
+            }
+            match line.next() {
+                Some(next) => line = self.overflow.lines.get(next),
+                None => return live,
+            }
+        }
+    }
+
+    /// Writes `entries` into a home, with as many overflow lines as they need. Only under the lock.
+    fn refill(&self, home: &Line, entries: &[(Fingerprint, Words)]) {
+        let mut line = home;
+        let mut chunks = entries.chunks(SLOTS);
+        loop {
+            let chunk = chunks.next().unwrap_or_default();
+            for slot in 0..SLOTS {
+                match chunk.get(slot) {
+                    Some(&(fingerprint, words)) => {
+                        line.set_fingerprint(slot, fingerprint);
+                        line.set_state(slot, words);
+                    }
+                    None => line.set_state(slot, Words::EMPTY),
+                }
+            }
+            match (chunks.len(), line.next()) {
+                (0, next) => {
+                    line.set_next(None);
+                    return self.overflow.close(next);
+                }
+                (_, Some(next)) => line = self.overflow.lines.get(next),
+                (_, None) => {
+                    let next = self.overflow.open();
+                    line.set_next(Some(next));
+                    line = self.overflow.lines.get(next);
+                }
+            }
+        }
+    }
+
+    fn discard_side(&self, words: Words) {
+        if let Some(ticket) = words.ticket() {
+            self.side.discard(ticket);
+        }
+    }
+}
+
+/// The contents of a home: rarely more than two lines of them.
+type Entries = SmallVec<[(Fingerprint, Words); 2 * SLOTS]>;
+
+impl Overflow {
+    fn new(lines: usize) -> Self {
+        let unused = Mutex::new(Unused {
+            spare: Vec::new(),
+            first: 0,
+        });
+        Self {
+            lines: Segments::new(lines),
+            unused,
+        }
+    }
+
+    /// An overflow line for somebody's chain; empty.
+    fn open(&self) -> usize {
+        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        unused.spare.pop().unwrap_or_else(|| {
+            let first = unused.first;
+            self.lines.make(first);
+            unused.first += 1;
+            first
+        })
+    }
+
+    /// Gives back a chain of overflow lines, emptying them.
+    fn close(&self, first: Option<usize>) {
+        let mut next = first;
+        while let Some(index) = next {
+            let line = self.lines.get(index);
+            next = line.next();
+            line.set_next(None);
+            for slot in 0..SLOTS {
+                line.set_state(slot, Words::EMPTY);
+            }
+            let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+            unused.spare.push(index);
+        }
+    }
+}
+
+#[inline]
+fn is_stale(words: Words, now: Timestamp) -> bool {
+    words.stale_at() <= now.as_micros()
+}
+
+/// The home of a fingerprint among `count`: its low bits, one fewer where that home is yet to be
+/// split off.
+#[inline]
+fn index_among(count: usize, fingerprint: Fingerprint) -> usize {
+    let bits = usize::BITS - (count - 1).leading_zeros();
+    let mask = (1_usize << bits) - 1;
+    let index = fingerprint.low as usize & mask;
+    if index < count {
+        index
+    } else {
+        index & (mask >> 1)
+    }
+}

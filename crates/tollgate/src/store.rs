@@ -1,0 +1,160 @@
+//! The contract between deciding and remembering.
+//!
+//! A [`Store`] holds the states of buckets, owns the clock they are judged by, and answers one
+//! question: may these charges be made? The question crosses the boundary as data, whole, because
+//! the other side may be a script in a server far away.
+//!
+//! # The verb
+//!
+//! [`Store::decide`] takes a slice of [`ChargeSet`]s and answers each. The sets of a slice are
+//! independent; a slice only saves trips, clock readings and cache misses.
+//!
+//! Each set is decided **at one instant** and **all or nothing**:
+//!
+//! 1. The store reads its clock once, `now`.
+//! 2. Every charge is *evaluated* against its bucket as it stands. Nothing is changed yet.
+//! 3. The set is refused if an [`Enforce`](crate::Enforcement::Enforce) charge does not fit, or if
+//!    none of an [`AnyOf`](crate::Enforcement::AnyOf) group does.
+//! 4. Admitted: every [`Take`](crate::Op::Take) that fits is *applied*, shadow charges among them.
+//!    Refused: nothing is applied, so a refusal never costs anybody anything.
+//! 5. The outcome of each charge is read off its bucket: with the charge in it, or as it stands.
+//!
+//! Between 2 and 4 no other decision sees or changes the buckets of the set.
+//!
+//! # The ops
+//!
+//! | op | fits when | changes |
+//! |---|---|---|
+//! | `Take` | `max` units fit, or at least `min` of them | takes them, if the set is admitted |
+//! | `Peek` | the cost would fit; it enforces as a take would | nothing |
+//! | `Refund` | always | gives back what was taken at `at` and still counts |
+//! | `Reset` | always | forgets the bucket |
+//!
+//! A refund or reset is carried out whatever becomes of the rest of its set.
+//!
+//! # What a store may forget
+//!
+//! A state that is *stale* is indistinguishable from a fresh one under the quota that last charged
+//! it. A store may drop it at any time, and must treat it as fresh if it has not. A bounded store
+//! may also drop live states when it is full; it counts them.
+//!
+//! # A wrong store
+//!
+//! ```text
+//! let state = map.get(key);                  // another process does the same here …
+//! if state.fits(cost) {                      // … and both find room for the last unit
+//!     map.insert(key, state.with(cost));
+//! }
+//! ```
+//!
+//! # Errors
+//!
+//! A refusal is an `Ok` decision. [`StoreError`] means the store could not be asked or did not
+//! answer in time, and then nobody knows whether the charge was made; it is not asked again.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+
+use smallvec::SmallVec;
+
+use crate::charge::ChargeSet;
+use crate::decision::Decision;
+
+/// One answer per set, in the order of the question.
+pub type Answers = SmallVec<[Result<Decision, StoreError>; 1]>;
+
+/// Where states live. See the [module](self) for the contract.
+pub trait Store: Send + Sync {
+    /// Decides each set, all or nothing, at one instant of this store's clock.
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
+}
+
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+        (**self).decide(sets)
+    }
+}
+
+impl<S: Store + ?Sized> Store for &S {
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+        (**self).decide(sets)
+    }
+}
+
+/// Why a store gave no answer.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What kept a store from answering: what an operator looks at first, and a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// It cannot be reached.
+    Unavailable,
+    /// It did not answer before the deadline; the charge may have been made.
+    Timeout,
+    /// Too many questions are waiting already.
+    Overloaded,
+    /// It answers but cannot write: a replica, or out of memory.
+    ReadOnly,
+    /// It answered with something that is no answer.
+    Protocol,
+}
+
+impl StoreErrorKind {
+    /// The name in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "timeout",
+            Self::Overloaded => "overloaded",
+            Self::ReadOnly => "read-only",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+impl StoreError {
+    /// An error of this kind.
+    pub fn new(kind: StoreErrorKind) -> Self {
+        Self { kind, source: None }
+    }
+
+    /// An error of this kind with its cause.
+    pub fn caused_by(
+        kind: StoreErrorKind,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self {
+            kind,
+            source: Some(source.into()),
+        }
+    }
+
+    /// What kept the store from answering.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            StoreErrorKind::Unavailable => "reach the store",
+            StoreErrorKind::Timeout => "get an answer from the store before the deadline",
+            StoreErrorKind::Overloaded => "ask the store: too many decisions are waiting",
+            StoreErrorKind::ReadOnly => "write to the store",
+            StoreErrorKind::Protocol => "understand the store's answer",
+        })
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
