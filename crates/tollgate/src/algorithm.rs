@@ -24,7 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::charge::Cost;
-use crate::decision::Retry;
+use crate::decision::{Retry, Verdict};
 use crate::meter::Meter;
 use crate::time::{Micros, Timestamp};
 
@@ -87,12 +87,8 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name);
-        found.ok_or_else(|| UnknownAlgorithm {
-            name: name.chars().take(80).collect(),
-        })
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        found.ok_or_else(|| UnknownAlgorithm { name: name.chars().take(80).collect() })
     }
 }
 
@@ -126,13 +122,11 @@ pub struct Ask {
 impl Ask {
     /// Exactly `cost`, or nothing.
     pub const fn exactly(cost: Cost) -> Self {
-        Self {
-            min: cost,
-            max: cost,
-        }
+        Self { min: cost, max: cost }
     }
 
     /// The units to grant when `room` are left: as many as wanted, or `None` if not even `min` fit.
+    #[inline(always)]
     pub(crate) fn within(self, room: u64) -> Option<u64> {
         let grant = self.max.get().min(room);
         (grant >= self.min.get()).then_some(grant)
@@ -150,28 +144,35 @@ pub enum Evaluation<D> {
         delay: Micros,
         /// What taking them changes.
         delta: D,
+        /// What the state shows once they are taken.
+        after: Standing,
     },
     /// It does not fit.
     Exceeds {
         /// When `min` units would fit, if nobody else comes.
         retry: Retry,
+        /// What the state shows.
+        present: Standing,
     },
 }
 
 impl<D> Evaluation<D> {
+    /// What it says of the charge by itself: whether it fits, when it would, how long to hold it.
+    #[inline(always)]
+    pub(crate) fn verdict(&self) -> (Verdict, Retry, Micros) {
+        match self {
+            Self::Fits { delay, .. } => (Verdict::Allow, Retry::Now, *delay),
+            Self::Exceeds { retry, .. } => (Verdict::Deny, *retry, Micros::ZERO),
+        }
+    }
+
     /// The same evaluation with the delta made into another type's.
     pub(crate) fn map<T>(self, f: impl FnOnce(D) -> T) -> Evaluation<T> {
         match self {
-            Self::Fits {
-                units,
-                delay,
-                delta,
-            } => Evaluation::Fits {
-                units,
-                delay,
-                delta: f(delta),
-            },
-            Self::Exceeds { retry } => Evaluation::Exceeds { retry },
+            Self::Fits { units, delay, delta, after } => {
+                Evaluation::Fits { units, delay, delta: f(delta), after }
+            }
+            Self::Exceeds { retry, present } => Evaluation::Exceeds { retry, present },
         }
     }
 }

@@ -60,21 +60,13 @@ impl Op {
     /// The op of two charges on one bucket made into one, or `None` if they cannot be.
     fn merge(self, other: Self) -> Option<Self> {
         match (self, other) {
-            (Self::Take(one), Self::Take(two)) => Some(Self::Take(Ask {
-                min: one.min.plus(two.min),
-                max: one.max.plus(two.max),
-            })),
+            (Self::Take(one), Self::Take(two)) => {
+                Some(Self::Take(Ask { min: one.min.plus(two.min), max: one.max.plus(two.max) }))
+            }
             (Self::Peek(one), Self::Peek(two)) => Some(Self::Peek(one.plus(two))),
-            (
-                Self::Refund { cost, at },
-                Self::Refund {
-                    cost: more,
-                    at: also,
-                },
-            ) if at == also => Some(Self::Refund {
-                cost: cost.plus(more),
-                at,
-            }),
+            (Self::Refund { cost, at }, Self::Refund { cost: more, at: also }) if at == also => {
+                Some(Self::Refund { cost: cost.plus(more), at })
+            }
             (Self::Reset, Self::Reset) => Some(Self::Reset),
             _ => None,
         }
@@ -119,20 +111,12 @@ impl<'a> Charge<'a> {
 
     /// Any op, enforced.
     pub fn new(key: impl Into<Key<'a>>, meter: Meter, op: Op) -> Self {
-        Self {
-            key: key.into(),
-            meter,
-            op,
-            enforcement: Enforcement::Enforce,
-        }
+        Self { key: key.into(), meter, op, enforcement: Enforcement::Enforce }
     }
 
     /// The same charge with another enforcement.
     pub fn enforced(self, enforcement: Enforcement) -> Self {
-        Self {
-            enforcement,
-            ..self
-        }
+        Self { enforcement, ..self }
     }
 
     /// Whether both charges are about the same bucket.
@@ -177,26 +161,19 @@ impl<'a> ChargeSet<'a> {
 
     /// A set of one charge.
     pub fn of(charge: Charge<'a>) -> Self {
-        Self {
-            charges: smallvec::smallvec![charge],
-        }
+        Self { charges: smallvec::smallvec![charge] }
     }
 
     /// Adds a charge and says which outcome of the decision will be its own.
     ///
     /// A charge on a bucket the set already has is added to that one, and they share an outcome.
     pub fn push(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
-        if let Some(index) = self
-            .charges
-            .iter()
-            .position(|known| known.same_bucket(&charge))
-        {
+        if let Some(index) = self.charges.iter().position(|known| known.same_bucket(&charge)) {
             let known = &mut self.charges[index];
             let alike = known.meter == charge.meter && known.enforcement == charge.enforcement;
             let merged = known.op.merge(charge.op).filter(|_| alike);
-            known.op = merged.ok_or_else(|| ChargeSetError::Conflict {
-                key: charge.key.to_string(),
-            })?;
+            known.op =
+                merged.ok_or_else(|| ChargeSetError::Conflict { key: charge.key.to_string() })?;
             return Ok(index);
         }
         if self.charges.len() == Self::MAX {

@@ -43,9 +43,7 @@ pub struct ManualClock {
 impl ManualClock {
     /// A clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
-        Self {
-            micros: Arc::new(AtomicU64::new(now.as_micros())),
-        }
+        Self { micros: Arc::new(AtomicU64::new(now.as_micros())) }
     }
 
     /// A clock that shows so many seconds since the epoch.

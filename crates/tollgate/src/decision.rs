@@ -1,8 +1,8 @@
 //! What a store answers.
 
 use std::fmt;
-
-use smallvec::SmallVec;
+use std::ops::Deref;
+use std::slice;
 
 use crate::charge::Enforcement;
 use crate::time::{Micros, Timestamp};
@@ -120,7 +120,47 @@ impl Outcome {
 }
 
 /// The outcomes of one set, in the order of its charges.
-pub type Outcomes = SmallVec<[Outcome; 1]>;
+///
+/// Reads as a slice. One outcome, by far the most common, is held in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcomes(Held);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Held {
+    One(Outcome),
+    Many(Vec<Outcome>),
+}
+
+impl From<Outcome> for Outcomes {
+    #[inline(always)]
+    fn from(outcome: Outcome) -> Self {
+        Self(Held::One(outcome))
+    }
+}
+
+impl From<Vec<Outcome>> for Outcomes {
+    fn from(outcomes: Vec<Outcome>) -> Self {
+        Self(Held::Many(outcomes))
+    }
+}
+
+impl FromIterator<Outcome> for Outcomes {
+    fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
+        Self(Held::Many(outcomes.into_iter().collect()))
+    }
+}
+
+impl Deref for Outcomes {
+    type Target = [Outcome];
+
+    #[inline]
+    fn deref(&self) -> &[Outcome] {
+        match &self.0 {
+            Held::One(outcome) => slice::from_ref(outcome),
+            Held::Many(outcomes) => outcomes,
+        }
+    }
+}
 
 /// The answer to one set of charges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,22 +180,22 @@ impl Decision {
             true => Verdict::Deny,
             false => Verdict::Allow,
         };
-        Self {
-            verdict,
-            provenance,
-            at,
-            outcomes,
-        }
+        Self { verdict, provenance, at, outcomes }
+    }
+
+    /// The decision on a set of one charge.
+    #[inline(always)]
+    pub(crate) fn of_one(outcome: Outcome, at: Timestamp, provenance: Provenance) -> Self {
+        let verdict = match outcome.enforcement {
+            Enforcement::Shadow => Verdict::Allow,
+            Enforcement::Enforce | Enforcement::AnyOf(_) => outcome.verdict,
+        };
+        Self { verdict, provenance, at, outcomes: outcome.into() }
     }
 
     /// A decision made without any charge.
     pub fn without_charges(verdict: Verdict, at: Timestamp, provenance: Provenance) -> Self {
-        Self {
-            verdict,
-            provenance,
-            at,
-            outcomes: Outcomes::new(),
-        }
+        Self { verdict, provenance, at, outcomes: Vec::new().into() }
     }
 
     /// The verdict on the whole set.
@@ -210,13 +250,9 @@ impl Decision {
 
     /// How long an admitted request should be held: the longest delay among its outcomes.
     pub fn delay(&self) -> Micros {
-        let delays = self
-            .outcomes
-            .iter()
-            .filter(|outcome| outcome.enforcement != Enforcement::Shadow);
-        let delays = delays
-            .filter_map(|outcome| outcome.reading)
-            .map(|reading| reading.delay);
+        let delays =
+            self.outcomes.iter().filter(|outcome| outcome.enforcement != Enforcement::Shadow);
+        let delays = delays.filter_map(|outcome| outcome.reading).map(|reading| reading.delay);
         delays.max().unwrap_or(Micros::ZERO)
     }
 
@@ -232,12 +268,10 @@ impl Decision {
         candidate: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let candidates = (0..self.outcomes.len()).filter(|&index| candidate(index));
-        candidates.reduce(
-            |best, next| match before(&self.outcomes[next], &self.outcomes[best]) {
-                true => next,
-                false => best,
-            },
-        )
+        candidates.reduce(|best, next| match before(&self.outcomes[next], &self.outcomes[best]) {
+            true => next,
+            false => best,
+        })
     }
 }
 

@@ -28,10 +28,7 @@ pub struct Key<'a> {
 impl<'a> Key<'a> {
     /// A key made by hand: a string or bytes, used as they are.
     pub fn new(text: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self {
-            text: Cow::Borrowed(text.as_ref()),
-            scope: 0,
-        }
+        Self { text: Cow::Borrowed(text.as_ref()), scope: 0 }
     }
 
     /// The key of a rule for a subject's values, in the order of the rule's axes.
@@ -49,13 +46,11 @@ impl<'a> Key<'a> {
             text.push(b'=');
             escape(value, &mut text);
         }
-        Key {
-            text: Cow::Owned(text),
-            scope,
-        }
+        Key { text: Cow::Owned(text), scope }
     }
 
     /// The key's bytes.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }
@@ -65,12 +60,15 @@ impl<'a> Key<'a> {
         &self.text[..usize::from(self.scope)]
     }
 
+    /// How many bytes name the rule.
+    #[inline]
+    pub(crate) fn scope_len(&self) -> u64 {
+        u64::from(self.scope)
+    }
+
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
-        Key {
-            text: Cow::Owned(self.text.into_owned()),
-            scope: self.scope,
-        }
+        Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope }
     }
 }
 
@@ -94,10 +92,7 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 
 impl From<String> for Key<'static> {
     fn from(text: String) -> Self {
-        Self {
-            text: Cow::Owned(text.into_bytes()),
-            scope: 0,
-        }
+        Self { text: Cow::Owned(text.into_bytes()), scope: 0 }
     }
 }
 
@@ -118,10 +113,7 @@ impl fmt::Debug for Key<'_> {
 /// characters and everything that is not printable ASCII do not.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'-' | b'_' | b'.' | b'/' | b'@' | b'+' | b'~' | b',' | b'!' | b'$'
-        )
+        || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'@' | b'+' | b'~' | b',' | b'!' | b'$')
 }
 
 fn escape(text: &str, into: &mut Vec<u8>) {

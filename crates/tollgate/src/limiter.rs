@@ -54,8 +54,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::take(key, meter, cost)))
-            .await
+        self.take_set(&ChargeSet::of(Charge::take(key, meter, cost))).await
     }
 
     /// Says what taking `cost` units would do, and takes none.
@@ -65,8 +64,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::peek(key, meter, cost)))
-            .await
+        self.take_set(&ChargeSet::of(Charge::peek(key, meter, cost))).await
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -77,12 +75,7 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         at: Timestamp,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(
-            key,
-            meter,
-            Op::Refund { cost, at },
-        )))
-        .await
+        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at }))).await
     }
 
     /// Forgets a bucket.
@@ -91,17 +84,14 @@ impl<S: Store> Limiter<S> {
         key: impl Into<Key<'_>>,
         meter: Meter,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Reset)))
-            .await
+        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
     }
 
     /// Decides one set, all or nothing, whatever its ops.
     pub async fn take_set(&self, set: &ChargeSet<'_>) -> Result<Decision, StoreError> {
         let mut answers = self.store.decide(std::slice::from_ref(set)).await;
         // A store that answers a question with nothing broke the contract; nobody else should panic.
-        answers
-            .pop()
-            .unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
+        answers.pop().unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
     }
 
     /// Decides many independent sets in one go: one clock reading, one trip.

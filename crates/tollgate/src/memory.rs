@@ -14,12 +14,13 @@ use crate::algorithm::bucket::Debt;
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Standing};
-use crate::charge::{Charge, ChargeSet, Cost, Op};
+use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::{Clock, SystemClock};
-use crate::decision::{Decision, Outcome, Outcomes, Provenance, Reading, Retry, Verdict};
+use crate::decision::{Decision, Outcome, Provenance, Reading, Retry, Verdict};
 use crate::key::Key;
 use crate::meter::Meter;
 use crate::store::{Answers, Store};
+use crate::sync::spin_loop;
 use crate::time::{Micros, Timestamp};
 
 mod fingerprint;
@@ -31,8 +32,9 @@ mod slot;
 mod table;
 
 use fingerprint::{Fingerprint, Fingerprinter};
+use line::Words;
 use slot::{Inline, Limits};
-use table::{Home, Table};
+use table::{Home, Place, Table};
 
 /// Sets decided together: their lines are asked for at once, so that they arrive together.
 const BATCH: usize = 16;
@@ -70,10 +72,7 @@ pub struct MemoryStoreBuilder {
 
 impl Default for MemoryStoreBuilder {
     fn default() -> Self {
-        Self {
-            max_keys: 1 << 23,
-            max_log_entries: 1 << 24,
-        }
+        Self { max_keys: 1 << 23, max_log_entries: 1 << 24 }
     }
 }
 
@@ -81,19 +80,13 @@ impl MemoryStoreBuilder {
     /// The most buckets held; 8 million unless told otherwise, some 45 bytes each. When all are
     /// live the one nearest to stale gives way to a new one.
     pub fn max_keys(self, max_keys: usize) -> Self {
-        Self {
-            max_keys: max_keys.max(1),
-            ..self
-        }
+        Self { max_keys: max_keys.max(1), ..self }
     }
 
     /// The most entries of all sliding logs together; 16 million unless told otherwise, 16 bytes
     /// each.
     pub fn max_log_entries(self, max_log_entries: usize) -> Self {
-        Self {
-            max_log_entries: max_log_entries.max(1),
-            ..self
-        }
+        Self { max_log_entries: max_log_entries.max(1), ..self }
     }
 
     /// A store on the system's clock.
@@ -157,13 +150,15 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Takes `cost` units from one bucket.
+    #[inline]
     pub fn take<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_charge(&Charge::take(key, meter, cost), self.clock.now())
+        self.decide_one(&key.into(), &meter, Op::Take(Ask::exactly(cost)))
     }
 
     /// Says what taking `cost` units would do, and takes none.
+    #[inline]
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_charge(&Charge::peek(key, meter, cost), self.clock.now())
+        self.decide_one(&key.into(), &meter, Op::Peek(cost))
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -174,15 +169,12 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
         at: Timestamp,
     ) -> Decision {
-        self.decide_charge(
-            &Charge::new(key, meter, Op::Refund { cost, at }),
-            self.clock.now(),
-        )
+        self.decide_one(&key.into(), &meter, Op::Refund { cost, at })
     }
 
     /// Forgets one bucket.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>, meter: Meter) -> Decision {
-        self.decide_charge(&Charge::new(key, meter, Op::Reset), self.clock.now())
+        self.decide_one(&key.into(), &meter, Op::Reset)
     }
 
     /// Decides one set, all or nothing, whatever its ops.
@@ -204,140 +196,173 @@ impl<C: Clock> MemoryStore<C> {
     fn decide_each(&self, sets: &[ChargeSet<'_>], mut each: impl FnMut(Decision)) {
         let now = self.clock.now();
         for batch in sets.chunks(BATCH) {
-            let mut fingerprints = SmallVec::<[Fingerprint; BATCH]>::new();
-            for set in batch {
-                if let [charge] = set.charges() {
-                    let fingerprint = self.fingerprinter.of(charge);
-                    self.table.home(fingerprint).line.prefetch();
-                    fingerprints.push(fingerprint);
-                }
-            }
-            let mut fingerprints = fingerprints.into_iter();
-            for set in batch {
-                each(match (set.charges(), set.len()) {
-                    ([charge], 1) => {
-                        let fingerprint = fingerprints.next().expect("one was made per charge");
-                        self.decide_fingerprint(charge, fingerprint, now)
-                    }
+            let found: SmallVec<[Option<Found<'_>>; BATCH]> =
+                batch.iter().map(|set| self.fetch(set)).collect();
+            for (set, found) in batch.iter().zip(found) {
+                each(match (set.charges(), found) {
+                    ([charge], Some(found)) => self.decide_found(&Question::of(charge, now), found),
                     _ => self.decide_set(set, now),
                 });
             }
         }
     }
 
+    /// Finds the home of a set's only charge and asks for its line ahead of time.
+    #[inline(always)]
+    fn fetch(&self, set: &ChargeSet<'_>) -> Option<Found<'_>> {
+        let [charge] = set.charges() else {
+            return None;
+        };
+        let fingerprint = self.fingerprinter.of(&charge.key, &charge.meter);
+        let home = self.table.home(fingerprint);
+        home.line.prefetch();
+        Some(Found { fingerprint, home })
+    }
+
     fn decide_at(&self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
-        match set.charges() {
-            [charge] => self.decide_charge(charge, now),
+        match (set.charges(), self.fetch(set)) {
+            ([charge], Some(found)) => self.decide_found(&Question::of(charge, now), found),
             _ => self.decide_set(set, now),
         }
     }
 
-    fn decide_charge(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        self.decide_fingerprint(charge, self.fingerprinter.of(charge), now)
+    #[inline]
+    fn decide_one(&self, key: &Key<'_>, meter: &Meter, op: Op) -> Decision {
+        let fingerprint = self.fingerprinter.of(key, meter);
+        let home = self.table.home(fingerprint);
+        // The line is on its way while the clock is read.
+        home.line.prefetch();
+        let enforcement = Enforcement::Enforce;
+        let question = Question { key, meter, op, enforcement, now: self.clock.now() };
+        self.decide_found(&question, Found { fingerprint, home })
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
-    #[inline]
-    fn decide_fingerprint(
-        &self,
-        charge: &Charge<'_>,
-        fingerprint: Fingerprint,
-        now: Timestamp,
-    ) -> Decision {
-        let (ask, take) = match charge.op {
-            Op::Take(ask) => (ask, true),
-            Op::Peek(cost) => (Ask::exactly(cost), false),
-            Op::Refund { .. } | Op::Reset => return self.decide_set_of(charge, now),
-        };
-        let question = Question {
-            charge,
-            fingerprint,
-            ask,
-            take,
-            now,
-        };
-        let outcome = match charge.meter.algorithm() {
+    #[inline(always)]
+    fn decide_found(&self, question: &Question<'_>, found: Found<'_>) -> Decision {
+        match question.meter.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                self.decide_inline::<Debt>(&question)
+                self.decide_inline::<Debt>(question, found)
             }
-            Algorithm::FixedWindow => self.decide_inline::<Window>(&question),
-            Algorithm::SlidingWindow => self.decide_inline::<Windows>(&question),
-            Algorithm::SlidingLog => None,
-        };
-        match outcome {
-            Some(outcome) => decision(smallvec::smallvec![outcome], now),
-            None => self.decide_set_of(charge, now),
+            Algorithm::FixedWindow => self.decide_inline::<Window>(question, found),
+            Algorithm::SlidingWindow => self.decide_inline::<Windows>(question, found),
+            Algorithm::SlidingLog => self.decide_alone(*question),
         }
     }
 
-    fn decide_set_of(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        self.decide_set(&ChargeSet::of(charge.clone()), now)
+    /// Decides one charge as a set.
+    #[cold]
+    #[inline(never)]
+    fn decide_alone(&self, question: Question<'_>) -> Decision {
+        self.decide_set(&ChargeSet::of(question.to_charge()), question.now)
     }
 
-    /// Decides one charge on a state that fits a slot; `None` if it does not.
+    /// Decides one charge on a state that fits a slot, or as a set if it does not.
+    #[inline(always)]
+    fn decide_inline<T: Inline>(&self, question: &Question<'_>, found: Found<'_>) -> Decision {
+        match self.attempt::<T>(question, found) {
+            Attempt::Decided(decision) => decision,
+            Attempt::Overtaken => self.decide_contended::<T>(*question, found.fingerprint),
+            Attempt::NotInline => self.decide_alone(*question),
+        }
+    }
+
+    /// Attempts until nobody else is faster.
+    #[cold]
+    #[inline(never)]
+    fn decide_contended<T: Inline>(
+        &self,
+        question: Question<'_>,
+        fingerprint: Fingerprint,
+    ) -> Decision {
+        loop {
+            let found = Found { fingerprint, home: self.table.home(fingerprint) };
+            match self.attempt::<T>(&question, found) {
+                Attempt::Decided(decision) => return decision,
+                Attempt::Overtaken => spin_loop(),
+                Attempt::NotInline => return self.decide_alone(question),
+            }
+        }
+    }
+
+    /// Tries to decide one charge.
     ///
     /// Reads without a lock, evaluates, and locks only to write: by exchanging the very header it
     /// read, so that success means nothing has changed since.
-    #[inline]
-    fn decide_inline<T: Inline>(&self, question: &Question<'_>) -> Option<Outcome> {
-        let Question {
-            charge,
-            fingerprint,
-            ask,
-            take,
-            now,
-        } = *question;
-        let meter = &charge.meter;
-        loop {
-            let (home, seen) = self.table.see(fingerprint);
-            let place = self.table.find(home, seen, fingerprint);
-            let state = match place.map(|place| place.state()) {
-                None => T::default(),
-                Some(words) if words.ticket().is_some() => return None,
-                Some(words) => T::decode(words, meter, &self.limits),
-            };
-            let (units, delay, next) = match state.evaluate(meter, ask, now) {
-                Evaluation::Fits {
-                    units,
-                    delay,
-                    delta,
-                } if take => (units, delay, delta),
-                evaluation => {
-                    if !home.line.unchanged(seen) {
-                        continue;
-                    }
-                    return Some(present(&state, evaluation, charge, now));
+    #[inline(always)]
+    fn attempt<T: Inline>(&self, question: &Question<'_>, found: Found<'_>) -> Attempt {
+        let Question { meter, enforcement, now, .. } = *question;
+        let Found { fingerprint, home } = found;
+        let (ask, take) = match question.op {
+            Op::Take(ask) => (ask, true),
+            Op::Peek(cost) => (Ask::exactly(cost), false),
+            Op::Refund { .. } | Op::Reset => return Attempt::NotInline,
+        };
+        let Some(seen) = self.table.see(home) else {
+            return Attempt::Overtaken;
+        };
+        let place = self.table.find(home, seen, fingerprint);
+        let state = match place.map(|place| place.state()) {
+            None => T::default(),
+            Some(words) if words.ticket().is_some() => return Attempt::NotInline,
+            Some(words) => T::decode(words, meter, &self.limits),
+        };
+        match state.evaluate(meter, ask, now) {
+            Evaluation::Fits { units, delay, delta, after } if take => {
+                let Some(words) = delta.encode(meter, &self.limits) else {
+                    return Attempt::NotInline;
+                };
+                if !home.line.lock_unchanged(seen) {
+                    return Attempt::Overtaken;
                 }
-            };
-            let words = next.encode(meter, &self.limits)?;
-            if !home.line.lock_unchanged(seen) {
-                continue;
+                self.write(home, place, fingerprint, words, now);
+                let reading = reading(meter, after, Retry::Now, delay, units);
+                decided(enforcement, Verdict::Allow, reading, now)
             }
-            let added = match place {
-                Some(place) => {
-                    place.set_state(words);
-                    false
+            evaluation => {
+                let (verdict, retry, delay) = evaluation.verdict();
+                let standing = match evaluation {
+                    Evaluation::Fits { .. } => state.standing(meter, now),
+                    Evaluation::Exceeds { present, .. } => present,
+                };
+                if !home.line.unchanged(seen) {
+                    return Attempt::Overtaken;
                 }
-                None => self.add(home, fingerprint, words, now),
-            };
-            home.line.unlock_changed();
-            if added {
-                self.table.tend(now);
+                let reading = reading(meter, standing, retry, delay, 0);
+                decided(enforcement, verdict, reading, now)
             }
-            let reading = reading(meter, next.standing(meter, now), Retry::Now, delay, units);
-            return Some(outcome(charge, Verdict::Allow, reading));
+        }
+    }
+
+    /// Writes a key's state where it has a place, or adds it, and unlocks.
+    #[inline(always)]
+    fn write(
+        &self,
+        home: Home<'_>,
+        place: Option<Place<'_>>,
+        fingerprint: Fingerprint,
+        words: Words,
+        now: Timestamp,
+    ) {
+        match place {
+            Some(place) => {
+                place.set_state(words);
+                home.line.unlock_changed();
+            }
+            None => {
+                let added = self.add(home, fingerprint, words, now);
+                home.line.unlock_changed();
+                if added {
+                    self.table.tend(now);
+                }
+            }
         }
     }
 
     /// Adds a key with its state; true if there is one more key. Only under the lock.
     #[cold]
-    fn add(
-        &self,
-        home: Home<'_>,
-        fingerprint: Fingerprint,
-        words: line::Words,
-        now: Timestamp,
-    ) -> bool {
+    #[inline(never)]
+    fn add(&self, home: Home<'_>, fingerprint: Fingerprint, words: Words, now: Timestamp) -> bool {
         let (place, added) = self.table.insert(home, fingerprint, now);
         place.set_state(words);
         added
@@ -355,45 +380,49 @@ impl<C: Clock> Store for MemoryStore<C> {
 
 impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryStore")
-            .field("keys", &self.table.keys())
-            .finish_non_exhaustive()
+        f.debug_struct("MemoryStore").field("keys", &self.table.keys()).finish_non_exhaustive()
     }
 }
 
-/// One charge to be decided by the short way.
+/// One charge, borrowed, and the instant it is decided at.
 #[derive(Clone, Copy)]
 struct Question<'a> {
-    charge: &'a Charge<'a>,
-    fingerprint: Fingerprint,
-    ask: Ask,
-    // Or only look.
-    take: bool,
+    key: &'a Key<'a>,
+    meter: &'a Meter,
+    op: Op,
+    enforcement: Enforcement,
     now: Timestamp,
 }
 
-/// The outcome of a charge that changes nothing: the state as it stands.
-#[inline]
-fn present<T: Inline>(
-    state: &T,
-    evaluation: Evaluation<T>,
-    charge: &Charge<'_>,
-    now: Timestamp,
-) -> Outcome {
-    let standing = state.standing(&charge.meter, now);
-    match evaluation {
-        Evaluation::Fits { delay, .. } => {
-            let reading = reading(&charge.meter, standing, Retry::Now, delay, 0);
-            outcome(charge, Verdict::Allow, reading)
-        }
-        Evaluation::Exceeds { retry } => {
-            let reading = reading(&charge.meter, standing, retry, Micros::ZERO, 0);
-            outcome(charge, Verdict::Deny, reading)
-        }
+/// How an attempt at a decision without waiting ended.
+enum Attempt {
+    Decided(Decision),
+    /// Somebody changed the line in between.
+    Overtaken,
+    /// The state lies beside the table, or will, or the op is a rare one.
+    NotInline,
+}
+
+/// A fingerprint and where it was found to live.
+#[derive(Clone, Copy)]
+struct Found<'t> {
+    fingerprint: Fingerprint,
+    home: Home<'t>,
+}
+
+impl<'a> Question<'a> {
+    fn of(charge: &'a Charge<'a>, now: Timestamp) -> Self {
+        let Charge { key, meter, op, enforcement } = charge;
+        Self { key, meter, op: *op, enforcement: *enforcement, now }
+    }
+
+    #[cold]
+    fn to_charge(self) -> Charge<'a> {
+        Charge::new(self.key.clone(), *self.meter, self.op).enforced(self.enforcement)
     }
 }
 
-#[inline]
+#[inline(always)]
 fn reading(meter: &Meter, standing: Standing, retry: Retry, delay: Micros, units: u64) -> Reading {
     Reading {
         capacity: meter.capacity(),
@@ -405,16 +434,19 @@ fn reading(meter: &Meter, standing: Standing, retry: Retry, delay: Micros, units
     }
 }
 
-#[inline]
-fn outcome(charge: &Charge<'_>, verdict: Verdict, reading: Reading) -> Outcome {
-    Outcome {
-        verdict,
-        enforcement: charge.enforcement,
-        reading: Some(reading),
-    }
+/// The decision on one charge.
+#[inline(always)]
+fn decided(
+    enforcement: Enforcement,
+    verdict: Verdict,
+    reading: Reading,
+    now: Timestamp,
+) -> Attempt {
+    let outcome = outcome(enforcement, verdict, reading);
+    Attempt::Decided(Decision::of_one(outcome, now, Provenance::Store))
 }
 
-#[inline]
-fn decision(outcomes: Outcomes, now: Timestamp) -> Decision {
-    Decision::new(outcomes, now, Provenance::Store)
+#[inline(always)]
+fn outcome(enforcement: Enforcement, verdict: Verdict, reading: Reading) -> Outcome {
+    Outcome { verdict, enforcement, reading: Some(reading) }
 }

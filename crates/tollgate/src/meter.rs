@@ -53,27 +53,17 @@ pub struct Meter {
 impl Meter {
     /// Meters `quota` by `algorithm`, or says what would fit.
     pub fn new(quota: Quota, algorithm: Algorithm) -> Result<Self, MeterError> {
-        fits(quota, algorithm).map_err(|misfit| MeterError {
-            quota,
-            algorithm,
-            misfit,
-        })?;
+        fits(quota, algorithm).map_err(|misfit| MeterError { quota, algorithm, misfit })?;
         let unit = Stretch::of_unit(quota);
         let full = match algorithm {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 unit.times(quota.burst(), quota.limit(), 0)
             }
-            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => Stretch {
-                micros: quota.period().as_micros(),
-                fraction: 0,
-            },
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
+                Stretch { micros: quota.period().as_micros(), fraction: 0 }
+            }
         };
-        Ok(Self {
-            quota,
-            algorithm,
-            unit,
-            full,
-        })
+        Ok(Self { quota, algorithm, unit, full })
     }
 
     /// The quota.
@@ -144,11 +134,7 @@ enum Misfit {
 
 impl fmt::Display for MeterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            quota,
-            algorithm,
-            misfit,
-        } = self;
+        let Self { quota, algorithm, misfit } = self;
         write!(f, "quota \"{quota}\" does not fit {algorithm}: ")?;
         match misfit {
             Misfit::WindowWithBurst => {
@@ -160,10 +146,7 @@ impl fmt::Display for MeterError {
                 write!(f, "with this limit the largest burst that fits is {most}")
             }
             Misfit::Refill { most } => {
-                write!(
-                    f,
-                    "a bucket must refill within 100 years, so the burst may be {most}"
-                )
+                write!(f, "a bucket must refill within 100 years, so the burst may be {most}")
             }
         }
     }
@@ -192,21 +175,15 @@ fn bucket_fits(quota: Quota) -> Result<(), Misfit> {
     let (limit, burst) = (quota.limit(), quota.burst());
     if u128::from(limit) * u128::from(burst) > 1 << 53 {
         return Err(match burst == limit {
-            true => Misfit::Limit {
-                most: MAX_SQUARE_LIMIT,
-            },
-            false => Misfit::Burst {
-                most: (1 << 53) / limit,
-            },
+            true => Misfit::Limit { most: MAX_SQUARE_LIMIT },
+            false => Misfit::Burst { most: (1 << 53) / limit },
         });
     }
     let period = u128::from(quota.period().as_micros());
     let longest = u128::from(MAX_REFILL_MICROS) * u128::from(limit);
     if u128::from(burst) * period > longest {
         // Smaller than the burst that was just refused, so it fits 64 bits.
-        return Err(Misfit::Refill {
-            most: (longest / period) as u64,
-        });
+        return Err(Misfit::Refill { most: (longest / period) as u64 });
     }
     Ok(())
 }
@@ -217,9 +194,7 @@ mod tests {
     use Algorithm::{FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 
     fn meter(quota: &str, algorithm: Algorithm) -> Result<Meter, String> {
-        let quota = quota
-            .parse()
-            .map_err(|error: crate::ParseQuotaError| error.to_string())?;
+        let quota = quota.parse().map_err(|error: crate::ParseQuotaError| error.to_string())?;
         Meter::new(quota, algorithm).map_err(|error| error.to_string())
     }
 
@@ -237,21 +212,9 @@ mod tests {
     fn what_does_not_fit_names_the_largest_that_would() {
         for (quota, algorithm, most) in [
             ("100001/s", SlidingLog, "largest limit that fits is 100000"),
-            (
-                "94906266/s",
-                SlidingWindow,
-                "largest limit that fits is 94906265",
-            ),
-            (
-                "94906266/s",
-                TokenBucket,
-                "largest limit that fits is 94906265",
-            ),
-            (
-                "94906266/s",
-                LeakyBucket,
-                "largest limit that fits is 94906265",
-            ),
+            ("94906266/s", SlidingWindow, "largest limit that fits is 94906265"),
+            ("94906266/s", TokenBucket, "largest limit that fits is 94906265"),
+            ("94906266/s", LeakyBucket, "largest limit that fits is 94906265"),
             (
                 "10/s burst 900719925474100",
                 TokenBucket,

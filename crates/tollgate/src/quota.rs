@@ -42,11 +42,7 @@ impl Period {
     /// A period of this length, or `None` outside [`Period::MIN`]..=[`Period::MAX`].
     pub const fn new(span: Micros) -> Option<Self> {
         let micros = span.get();
-        if micros < Self::MIN.0 || micros > Self::MAX.0 {
-            None
-        } else {
-            Some(Self(micros))
-        }
+        if micros < Self::MIN.0 || micros > Self::MAX.0 { None } else { Some(Self(micros)) }
     }
 
     /// The length in microseconds.
@@ -105,11 +101,9 @@ impl Quota {
     /// [`Quota::MAX_LIMIT`].
     pub const fn new(limit: u64, period: Period) -> Option<Self> {
         match NonZeroU64::new(limit) {
-            Some(limit) if limit.get() <= Self::MAX_LIMIT => Some(Self {
-                limit,
-                burst: limit,
-                period,
-            }),
+            Some(limit) if limit.get() <= Self::MAX_LIMIT => {
+                Some(Self { limit, burst: limit, period })
+            }
             _ => None,
         }
     }
@@ -162,11 +156,7 @@ impl Quota {
     /// A safety margin: a vendor's cap of 1,000 kept at 950 by `lowered_by(5)`.
     pub const fn lowered_by(self, per_cent: u8) -> Self {
         let limit = lower(self.limit, per_cent);
-        Self {
-            limit,
-            burst: lower(self.burst, per_cent),
-            period: self.period,
-        }
+        Self { limit, burst: lower(self.burst, per_cent), period: self.period }
     }
 }
 

@@ -129,10 +129,7 @@ impl StoreError {
         kind: StoreErrorKind,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self {
-            kind,
-            source: Some(source.into()),
-        }
+        Self { kind, source: Some(source.into()) }
     }
 
     /// What kept the store from answering.

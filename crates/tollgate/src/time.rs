@@ -24,11 +24,7 @@ impl Timestamp {
 
     /// An instant from microseconds since the epoch; later ones than [`Timestamp::MAX`] become it.
     pub const fn from_micros(micros: u64) -> Self {
-        if micros > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Self(micros)
-        }
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
     /// Microseconds since the epoch.

@@ -40,37 +40,27 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    const NONE: Self = Self {
-        micros: 0,
-        fraction: 0,
-    };
+    const NONE: Self = Self { micros: 0, fraction: 0 };
 
     /// How long one unit of `quota` lasts.
     pub(crate) const fn of_unit(quota: Quota) -> Self {
         let (period, limit) = (quota.period().as_micros(), quota.limit());
-        Self {
-            micros: period / limit,
-            fraction: period % limit,
-        }
+        Self { micros: period / limit, fraction: period % limit }
     }
 
     /// `units` times this stretch of one unit, plus `fraction`; all under `limit`.
+    #[inline(always)]
     pub(crate) const fn times(self, units: u64, limit: u64, fraction: u64) -> Self {
         let fractions = units * self.fraction + fraction;
         // Most quotas divide their period, and then there is nothing to carry.
         if fractions < limit {
-            return Self {
-                micros: units * self.micros,
-                fraction: fractions,
-            };
+            return Self { micros: units * self.micros, fraction: fractions };
         }
-        Self {
-            micros: units * self.micros + fractions / limit,
-            fraction: fractions % limit,
-        }
+        Self { micros: units * self.micros + fractions / limit, fraction: fractions % limit }
     }
 
     /// Whole microseconds, rounded up.
+    #[inline(always)]
     pub(crate) const fn ceil(self) -> u64 {
         self.micros + (self.fraction > 0) as u64
     }
@@ -91,12 +81,7 @@ pub struct Debt {
 impl Debt {
     /// A debt charged at `charged` under `limit`, clear at `clear` + `fraction`/`limit`, all in µs.
     pub const fn new(limit: u64, charged: u64, clear: u64, fraction: u64) -> Self {
-        Self {
-            limit,
-            charged,
-            clear,
-            fraction,
-        }
+        Self { limit, charged, clear, fraction }
     }
 
     /// The limit it was written under, when it was charged, when it is clear, and the fraction.
@@ -105,45 +90,33 @@ impl Debt {
     }
 
     /// See [`State::evaluate`](super::State::evaluate).
-    #[inline]
+    #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         let owed = self.owed(meter, now);
-        let mut units = ask.max.get();
-        if units > meter.capacity() || owed.plus(units, meter) > meter.full() {
-            // A lease is content with what is left; everybody else asked for all or nothing.
-            match ask.min < ask.max && remaining(owed, meter) >= ask.min.get() {
-                true => units = remaining(owed, meter),
-                false => return self.exceeds(owed, meter, ask.min.get(), now),
+        let units = ask.max.get();
+        // A cost beyond the capacity is turned away before any product is formed with it.
+        if units <= meter.capacity() {
+            let after = owed.plus(units, meter);
+            if after <= meter.full() {
+                return Self::fits(owed, units, after, meter, now);
             }
         }
-        let after = owed.plus(units, meter);
-        let delay = match meter.algorithm() {
-            Algorithm::LeakyBucket => Micros::new(owed.ceil()),
-            _ => Micros::ZERO,
-        };
-        let now = now.as_micros();
-        let delta = Self {
-            limit: meter.limit(),
-            charged: now,
-            clear: now + after.micros,
-            fraction: after.fraction,
-        };
-        Evaluation::Fits {
-            units,
-            delay,
-            delta,
+        // A lease is content with what is left; everybody else asked for all or nothing.
+        let units = remaining(owed, meter);
+        if ask.min < ask.max && units >= ask.min.get() {
+            return Self::fits(owed, units, owed.plus(units, meter), meter, now);
         }
+        let retry = self.retry(owed, meter, ask.min.get(), now);
+        let reset = Micros::new(owed.ceil().min(self.stale_in(now)));
+        Evaluation::Exceeds { retry, present: Standing { remaining: units, reset } }
     }
 
     /// See [`State::standing`](super::State::standing).
-    #[inline]
+    #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         let owed = self.owed(meter, now);
         let reset = owed.ceil().min(self.stale_in(now));
-        Standing {
-            remaining: remaining(owed, meter),
-            reset: Micros::new(reset),
-        }
+        Standing { remaining: remaining(owed, meter), reset: Micros::new(reset) }
     }
 
     /// Gives units back: the debt less `units`, not below zero. A leaky bucket gives none, for the
@@ -168,16 +141,18 @@ impl Debt {
     }
 
     /// See [`State::stale_at`](super::State::stale_at).
+    #[inline(always)]
     pub const fn stale_at(self) -> u64 {
         self.clear + (self.fraction > 0) as u64
     }
 
+    #[inline(always)]
     fn stale_in(self, now: Timestamp) -> u64 {
         self.stale_at().saturating_sub(now.as_micros())
     }
 
     /// What is still owed at `now`, measured under the meter's limit.
-    #[inline]
+    #[inline(always)]
     fn owed(self, meter: &Meter, now: Timestamp) -> Stretch {
         if self.stale_in(now) == 0 {
             return Stretch::NONE;
@@ -194,6 +169,8 @@ impl Debt {
     }
 
     /// When the debt is clear if it drains at `limit` from the last charge on.
+    #[cold]
+    #[inline(never)]
     fn redenominate(self, limit: u64) -> (u64, u64) {
         let owed = u128::from(self.clear - self.charged) * u128::from(self.limit);
         let owed = owed + u128::from(self.fraction);
@@ -205,48 +182,59 @@ impl Debt {
         }
     }
 
-    /// Refuses `cost`, which does not fit on top of `owed`.
-    fn exceeds(self, owed: Stretch, meter: &Meter, cost: u64, now: Timestamp) -> Evaluation<Self> {
+    /// Takes `units` on top of `owed`, which makes `after`.
+    #[inline(always)]
+    fn fits(
+        owed: Stretch,
+        units: u64,
+        after: Stretch,
+        meter: &Meter,
+        now: Timestamp,
+    ) -> Evaluation<Self> {
+        let delay = match meter.algorithm() {
+            Algorithm::LeakyBucket => Micros::new(owed.ceil()),
+            _ => Micros::ZERO,
+        };
+        let (limit, charged) = (meter.limit(), now.as_micros());
+        let delta =
+            Self { limit, charged, clear: charged + after.micros, fraction: after.fraction };
+        let reset = Micros::new(after.ceil());
+        let after = Standing { remaining: remaining(after, meter), reset };
+        Evaluation::Fits { units, delay, delta, after }
+    }
+
+    /// When `cost`, which does not fit on top of `owed`, will.
+    #[inline(always)]
+    fn retry(self, owed: Stretch, meter: &Meter, cost: u64, now: Timestamp) -> Retry {
         if cost > meter.capacity() {
-            return Evaluation::Exceeds {
-                retry: Retry::Never,
-            };
+            return Retry::Never;
         }
         let (after, full) = (owed.plus(cost, meter), meter.full());
         let wait = after.micros - full.micros + u64::from(after.fraction > full.fraction);
-        let wait = Micros::new(wait.min(self.stale_in(now)));
-        Evaluation::Exceeds {
-            retry: Retry::After(wait),
-        }
+        Retry::After(Micros::new(wait.min(self.stale_in(now))))
     }
 }
 
 impl Stretch {
     /// This debt with `units` more on it.
-    #[inline]
+    #[inline(always)]
     fn plus(self, units: u64, meter: &Meter) -> Self {
         let more = meter.unit().times(units, meter.limit(), self.fraction);
-        Self {
-            micros: self.micros + more.micros,
-            fraction: more.fraction,
-        }
+        Self { micros: self.micros + more.micros, fraction: more.fraction }
     }
 }
 
 /// Whole units that still fit on top of `owed`.
-#[inline]
+#[inline(always)]
 fn remaining(owed: Stretch, meter: &Meter) -> u64 {
     meter.capacity().saturating_sub(owed_units(owed, meter))
 }
 
 /// The units `owed` amounts to, rounded up: ⌈(d · L + f)/P⌉, in the narrowest integers that hold it.
-#[inline]
+#[inline(always)]
 fn owed_units(owed: Stretch, meter: &Meter) -> u64 {
     let (limit, period) = (meter.limit(), meter.period().as_micros());
-    let narrow = owed
-        .micros
-        .checked_mul(limit)
-        .and_then(|units| units.checked_add(owed.fraction));
+    let narrow = owed.micros.checked_mul(limit).and_then(|units| units.checked_add(owed.fraction));
     match narrow {
         Some(units) => units.div_ceil(period),
         None => {

@@ -38,44 +38,29 @@ impl Window {
     }
 
     /// See [`State::evaluate`](super::State::evaluate).
-    #[inline]
+    #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         let window = self.at(meter, now);
-        let room = meter.limit().saturating_sub(window.used);
-        match ask.within(room) {
-            Some(units) => Evaluation::Fits {
-                units,
-                delay: Micros::ZERO,
-                delta: Self {
-                    used: window.used + units,
-                    ..window
-                },
-            },
-            None if ask.min.get() > meter.limit() => Evaluation::Exceeds {
-                retry: Retry::Never,
-            },
-            None => {
-                let wait = Micros::new(window.end - now.as_micros());
-                Evaluation::Exceeds {
-                    retry: Retry::After(wait),
-                }
-            }
+        let remaining = meter.limit().saturating_sub(window.used);
+        let reset = Micros::new(window.end - now.as_micros());
+        if let Some(units) = ask.within(remaining) {
+            let delta = Self { used: window.used + units, ..window };
+            let after = Standing { remaining: remaining - units, reset };
+            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
         }
+        let retry = match ask.min.get() > meter.limit() {
+            true => Retry::Never,
+            false => Retry::After(reset),
+        };
+        Evaluation::Exceeds { retry, present: window.standing(meter, now) }
     }
 
     /// See [`State::standing`](super::State::standing).
-    #[inline]
+    #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         let used = if self.ended(now) { 0 } else { self.used };
-        let reset = if used == 0 {
-            0
-        } else {
-            self.end - now.as_micros()
-        };
-        Standing {
-            remaining: meter.limit().saturating_sub(used),
-            reset: Micros::new(reset),
-        }
+        let reset = if used == 0 { 0 } else { self.end - now.as_micros() };
+        Standing { remaining: meter.limit().saturating_sub(used), reset: Micros::new(reset) }
     }
 
     /// Gives units back to the window they were taken from, while it lasts.
@@ -90,24 +75,24 @@ impl Window {
     }
 
     /// See [`State::stale_at`](super::State::stale_at).
+    #[inline(always)]
     pub const fn stale_at(self) -> u64 {
         self.end
     }
 
+    #[inline(always)]
     fn ended(self, now: Timestamp) -> bool {
         now.as_micros() >= self.end
     }
 
     /// The window to count in at `now`: this one while it lasts (or lies ahead, if the clock
     /// stepped back), else a new one.
+    #[inline(always)]
     fn at(self, meter: &Meter, now: Timestamp) -> Self {
         if !self.ended(now) {
             return self;
         }
         let period = meter.period().as_micros();
-        Self {
-            end: (now.as_micros() / period + 1) * period,
-            used: 0,
-        }
+        Self { end: (now.as_micros() / period + 1) * period, used: 0 }
     }
 }

@@ -65,34 +65,24 @@ impl Log {
     /// See [`State::evaluate`](super::State::evaluate).
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Append> {
         let view = self.in_view(meter.period(), now);
-        match ask.within(meter.limit().saturating_sub(view.used)) {
-            Some(units) => {
-                // At most the limit of a log, which fits 32 bits.
-                let run = Run {
-                    at: view.at,
-                    units: units as u32,
-                };
-                let delta = Append {
-                    expired: view.expired,
-                    run,
-                };
-                Evaluation::Fits {
-                    units,
-                    delay: Micros::ZERO,
-                    delta,
-                }
-            }
-            None if ask.min.get() > meter.limit() => Evaluation::Exceeds {
-                retry: Retry::Never,
-            },
-            None => {
-                let fits_at = self.fits_at(meter, ask.min.get(), &view);
-                let wait = Micros::new(fits_at - now.as_micros());
-                Evaluation::Exceeds {
-                    retry: Retry::After(wait),
-                }
-            }
+        let remaining = meter.limit().saturating_sub(view.used);
+        if let Some(units) = ask.within(remaining) {
+            // At most the limit of a log, which fits 32 bits.
+            let run = Run { at: view.at, units: units as u32 };
+            let delta = Append { expired: view.expired, run };
+            let stale_at = view.at + meter.period().as_micros();
+            let reset = Micros::new(stale_at - now.as_micros());
+            let after = Standing { remaining: remaining - units, reset };
+            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
         }
+        let retry = match ask.min.get() > meter.limit() {
+            true => Retry::Never,
+            false => {
+                let fits_at = self.fits_at(meter, ask.min.get(), &view);
+                Retry::After(Micros::new(fits_at - now.as_micros()))
+            }
+        };
+        Evaluation::Exceeds { retry, present: self.standing(meter, now) }
     }
 
     /// Drops what has expired and appends the entry.
@@ -114,18 +104,13 @@ impl Log {
             0 => 0,
             _ => self.stale_at(meter.period()) - now.as_micros(),
         };
-        Standing {
-            remaining: meter.limit().saturating_sub(view.used),
-            reset: Micros::new(reset),
-        }
+        Standing { remaining: meter.limit().saturating_sub(view.used), reset: Micros::new(reset) }
     }
 
     /// Gives back units taken at exactly `at`, while they count.
     pub fn refund(&mut self, meter: &Meter, units: Cost, at: Timestamp, now: Timestamp) -> u64 {
         let view = self.in_view(meter.period(), now);
-        let found = self
-            .runs
-            .binary_search_by_key(&at.as_micros(), |run| run.at);
+        let found = self.runs.binary_search_by_key(&at.as_micros(), |run| run.at);
         let Some(index) = found.ok().filter(|&index| index >= view.expired) else {
             return 0;
         };
@@ -141,22 +126,12 @@ impl Log {
 
     /// See [`State::stale_at`](super::State::stale_at).
     pub fn stale_at(&self, period: Period) -> u64 {
-        self.runs
-            .back()
-            .map_or(0, |newest| newest.at + period.as_micros())
+        self.runs.back().map_or(0, |newest| newest.at + period.as_micros())
     }
 
     fn in_view(&self, period: Period, now: Timestamp) -> InView {
-        let at = self
-            .runs
-            .back()
-            .map_or(0, |newest| newest.at)
-            .max(now.as_micros());
-        let mut view = InView {
-            at,
-            expired: 0,
-            used: self.total,
-        };
+        let at = self.runs.back().map_or(0, |newest| newest.at).max(now.as_micros());
+        let mut view = InView { at, expired: 0, used: self.total };
         for run in &self.runs {
             if run.at + period.as_micros() > at {
                 break;

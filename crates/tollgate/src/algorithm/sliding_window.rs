@@ -34,11 +34,7 @@ pub struct Windows {
 impl Windows {
     /// The window that starts at `start` (in µs) with its count, and the count of the one before.
     pub const fn new(start: u64, current: u64, previous: u64) -> Self {
-        Self {
-            start,
-            current,
-            previous,
-        }
+        Self { start, current, previous }
     }
 
     /// Units taken in the current window and in the one before.
@@ -47,41 +43,30 @@ impl Windows {
     }
 
     /// See [`State::evaluate`](super::State::evaluate).
-    #[inline]
+    #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         let windows = self.at(meter.period(), now);
-        match ask.within(windows.room(meter, now)) {
-            Some(units) => Evaluation::Fits {
-                units,
-                delay: Micros::ZERO,
-                delta: Self {
-                    current: windows.current + units,
-                    ..windows
-                },
-            },
-            None if ask.min.get() > meter.limit() => Evaluation::Exceeds {
-                retry: Retry::Never,
-            },
-            None => {
-                let fits_at = windows.fits_at(meter, ask.min.get());
-                let wait = Micros::new(fits_at - now.as_micros());
-                Evaluation::Exceeds {
-                    retry: Retry::After(wait),
-                }
-            }
+        let remaining = windows.room(meter, now);
+        if let Some(units) = ask.within(remaining) {
+            let delta = Self { current: windows.current + units, ..windows };
+            let after = delta.showing(remaining - units, meter, now);
+            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
         }
+        let retry = match ask.min.get() > meter.limit() {
+            true => Retry::Never,
+            false => {
+                let fits_at = windows.fits_at(meter, ask.min.get());
+                Retry::After(Micros::new(fits_at.saturating_sub(now.as_micros())))
+            }
+        };
+        Evaluation::Exceeds { retry, present: windows.showing(remaining, meter, now) }
     }
 
     /// See [`State::standing`](super::State::standing).
-    #[inline]
+    #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         let windows = self.at(meter.period(), now);
-        let fresh_at = windows.fresh_at(meter.period());
-        let reset = Micros::new(fresh_at.saturating_sub(now.as_micros()));
-        Standing {
-            remaining: windows.room(meter, now),
-            reset,
-        }
+        windows.showing(windows.room(meter, now), meter, now)
     }
 
     /// Gives units back to the window they were taken from, while it counts.
@@ -103,37 +88,35 @@ impl Windows {
         self.start + 2 * period.as_micros()
     }
 
+    /// The standing of windows known to have `remaining` units of room.
+    #[inline(always)]
+    fn showing(self, remaining: u64, meter: &Meter, now: Timestamp) -> Standing {
+        let reset = self.fresh_at(meter.period()).saturating_sub(now.as_micros());
+        Standing { remaining, reset: Micros::new(reset) }
+    }
+
     /// The windows as they stand at `now`: rolled forward where time has gone on.
-    #[inline]
+    #[inline(always)]
     fn at(self, period: Period, now: Timestamp) -> Self {
         let (period, now) = (period.as_micros(), now.as_micros());
         match () {
             () if now < self.start + period => self,
-            () if now < self.start + 2 * period => Self {
-                start: self.start + period,
-                current: 0,
-                previous: self.current,
-            },
-            () => Self {
-                start: now / period * period,
-                current: 0,
-                previous: 0,
-            },
+            () if now < self.start + 2 * period => {
+                Self { start: self.start + period, current: 0, previous: self.current }
+            }
+            () => Self { start: now / period * period, current: 0, previous: 0 },
         }
     }
 
     /// Whole units that fit: the limit less the current count and the previous one's share in view,
     /// that share rounded up.
-    #[inline]
+    #[inline(always)]
     fn room(self, meter: &Meter, now: Timestamp) -> u64 {
         let period = meter.period().as_micros();
         // A window that lies ahead (the clock stepped back) is counted as just begun.
         let in_view = period - now.as_micros().saturating_sub(self.start);
         let share = mul_div_ceil(self.previous, in_view, period);
-        meter
-            .limit()
-            .saturating_sub(self.current)
-            .saturating_sub(share)
+        meter.limit().saturating_sub(self.current).saturating_sub(share)
     }
 
     /// The instant, in µs, from which `cost` fits; it does not fit now, and is within the limit.
@@ -148,14 +131,8 @@ impl Windows {
     /// The instant, in µs, at which neither window is in view.
     fn fresh_at(self, period: Period) -> u64 {
         match self {
-            Self {
-                current: 0,
-                previous: 0,
-                ..
-            } => 0,
-            Self {
-                current: 0, start, ..
-            } => start + period.as_micros(),
+            Self { current: 0, previous: 0, .. } => 0,
+            Self { current: 0, start, .. } => start + period.as_micros(),
             Self { start, .. } => start + 2 * period.as_micros(),
         }
     }
@@ -171,7 +148,7 @@ fn fade(period: u64, count: u64, room: u64) -> u64 {
 }
 
 /// ⌈a · b / c⌉, in the narrowest integers that hold the product.
-#[inline]
+#[inline(always)]
 fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product.div_ceil(c),

@@ -98,19 +98,10 @@ impl Reading {
         let tries = (0..4).map(|_| {
             let before = counter::ticks();
             let nanos = counter::monotonic_nanos();
-            let system = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
+            let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let took = counter::ticks().saturating_sub(before);
             let system_micros = system.as_micros() as u64;
-            (
-                took,
-                Self {
-                    ticks: before + took / 2,
-                    nanos,
-                    system_micros,
-                },
-            )
+            (took, Self { ticks: before + took / 2, nanos, system_micros })
         });
         let least = tries.min_by_key(|(took, _)| *took);
         least.expect("an array of four readings is not empty").1
@@ -141,10 +132,7 @@ impl Calibrated {
         let clock = Self {
             version: AtomicU64::new(0),
             words: [const { AtomicU64::new(0) }; 4],
-            pencil: Mutex::new(Pencil {
-                first,
-                length_nanos: FIRST_LOOK_NANOS,
-            }),
+            pencil: Mutex::new(Pencil { first, length_nanos: FIRST_LOOK_NANOS }),
         };
         clock.publish(line);
         clock
@@ -183,12 +171,7 @@ impl Calibrated {
             // Keeps the loads above from drifting below the second look at the version.
             fence(Ordering::Acquire);
             if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
-                return Line {
-                    start,
-                    origin,
-                    rate,
-                    length,
-                };
+                return Line { start, origin, rate, length };
             }
             std::hint::spin_loop();
         }
@@ -217,23 +200,13 @@ impl Pencil {
         let here = line.extended_to(reading.ticks);
         let behind = reading.system_micros as i64 - here as i64;
         if behind > JUMP_MICROS {
-            return Line {
-                start: reading.ticks,
-                origin: reading.system_micros,
-                rate,
-                length,
-            };
+            return Line { start: reading.ticks, origin: reading.system_micros, rate, length };
         }
         let span = (self.length_nanos / 1_000) as i64;
         let behind = behind.clamp(-span / LEAN, span / LEAN);
         let lean = i128::from(rate) * i128::from(behind) / i128::from(span);
         let rate = (i128::from(rate) + lean) as u64;
-        Line {
-            start: reading.ticks,
-            origin: here,
-            rate,
-            length,
-        }
+        Line { start: reading.ticks, origin: here, rate, length }
     }
 }
 
@@ -254,35 +227,20 @@ mod tests {
             assert!(now >= last, "{now:?} after {last:?}");
             last = now;
         }
-        let system = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_micros() as u64;
+        let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         let gap = SystemClock.now().as_micros().abs_diff(system);
         assert!(gap < 1_000_000, "{gap} µs apart");
     }
 
     /// A drawing of a machine whose counter ticks 3,000 times a microsecond.
     fn reading(real_micros: u64, system_micros: u64) -> Reading {
-        Reading {
-            ticks: real_micros * 3_000,
-            nanos: real_micros * 1_000,
-            system_micros,
-        }
+        Reading { ticks: real_micros * 3_000, nanos: real_micros * 1_000, system_micros }
     }
 
     fn machine() -> (Pencil, Line) {
-        let mut pencil = Pencil {
-            first: reading(0, 5_000_000),
-            length_nanos: LONGEST_LINE_NANOS,
-        };
+        let mut pencil = Pencil { first: reading(0, 5_000_000), length_nanos: LONGEST_LINE_NANOS };
         let rate = reading(1_000_000, 0).rate_since(pencil.first);
-        let line = Line {
-            start: 0,
-            origin: 5_000_000,
-            rate,
-            length: 3_000_000_000,
-        };
+        let line = Line { start: 0, origin: 5_000_000, rate, length: 3_000_000_000 };
         let line = pencil.draw(line, reading(1_000_000, 6_000_000));
         (pencil, line)
     }

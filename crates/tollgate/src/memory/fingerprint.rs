@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
-use crate::charge::Charge;
+use crate::key::Key;
+use crate::meter::Meter;
 
 /// The 112 bits a bucket is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,29 +37,28 @@ impl Fingerprinter {
             high: RandomState::with_seeds(5, 6, 7, 8),
         };
         #[cfg(not(loom))]
-        Self {
-            low: RandomState::new(),
-            high: RandomState::new(),
-        }
+        Self { low: RandomState::new(), high: RandomState::new() }
     }
 
-    /// The fingerprint of the bucket a charge is about: its key, algorithm and period.
-    #[inline]
-    pub(super) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
-        let text = charge.key.as_bytes();
-        let meter = &charge.meter;
-        // The period has 49 bits, the algorithm 3; what is left tells a rule's key from a hand-made.
-        let kind = meter.period().as_micros() << 3 | meter.algorithm() as u64;
-        let kind = kind ^ (charge.key.scope().len() as u64) << 52;
+    /// The fingerprint of the bucket that a key, an algorithm and a period name.
+    #[inline(always)]
+    pub(super) fn of(&self, key: &Key<'_>, meter: &Meter) -> Fingerprint {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
-            hasher.write_u64(kind);
-            hasher.write(text);
+            hasher.write(key.as_bytes());
             hasher.finish()
         };
+        // The period has 49 bits, the algorithm 3; what is left tells a rule's key from one made by
+        // hand. Spread by an odd multiplier and added to keyed hashes, it leaves them as random as
+        // they were, and two kinds of one key as far apart as two keys.
+        let kind = meter.period().as_micros() << 3 | meter.algorithm() as u64;
+        let kind = (kind ^ (key.scope_len() << 52)).wrapping_mul(SPREAD);
         Fingerprint {
-            low: hash(&self.low),
-            high: hash(&self.high) >> (64 - HIGH_BITS),
+            low: hash(&self.low) ^ kind,
+            high: hash(&self.high).wrapping_add(kind) >> (64 - HIGH_BITS),
         }
     }
 }
+
+/// 2^64/φ, odd.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

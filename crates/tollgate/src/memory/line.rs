@@ -75,13 +75,11 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new() -> Self {
-        Self {
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-        }
+        Self { words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// Asks for both cache lines ahead of time.
-    #[inline]
+    #[inline(always)]
     #[expect(unsafe_code, reason = "measured: a batch decides three times as fast")]
     pub(super) fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -98,29 +96,34 @@ impl Line {
     }
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`.
-    #[inline]
+    ///
+    /// Which slot it is cannot be predicted, so all are compared before anything branches.
+    #[inline(always)]
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<usize> {
-        (0..SLOTS).find(|&slot| {
-            self.load(LOW + slot) == fingerprint.low
-                && self.high(slot) == fingerprint.high
-                && self.load(STATE + 2 * slot) != 0
-        })
+        let mut matches = (0..SLOTS).fold(0_u32, |matches, slot| {
+            matches | u32::from(self.load(LOW + slot) == fingerprint.low) << slot
+        });
+        while matches != 0 {
+            let slot = matches.trailing_zeros() as usize;
+            if self.high(slot) == fingerprint.high && self.load(STATE + 2 * slot) != 0 {
+                return Some(slot);
+            }
+            matches &= matches - 1;
+        }
+        None
     }
 
     pub(super) fn fingerprint(&self, slot: usize) -> Fingerprint {
-        Fingerprint {
-            low: self.load(LOW + slot),
-            high: self.high(slot),
-        }
+        Fingerprint { low: self.load(LOW + slot), high: self.high(slot) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn state(&self, slot: usize) -> Words {
         Words(self.load(STATE + 2 * slot), self.load(STATE + 2 * slot + 1))
     }
 
     /// Replaces a slot's state. Only under the lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_state(&self, slot: usize, Words(first, second): Words) {
         self.store(STATE + 2 * slot, first);
         self.store(STATE + 2 * slot + 1, second);
@@ -138,7 +141,7 @@ impl Line {
     }
 
     /// The index of the overflow line that continues this one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&self) -> Option<usize> {
         next_in(self.load(0))
     }
@@ -151,20 +154,28 @@ impl Line {
     }
 
     /// The header, once it is unlocked. For homes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn see(&self) -> Seen {
-        let mut spins = 0;
-        loop {
+        let header = self.words[0].load(Ordering::Acquire);
+        if header & LOCKED == 0 { Seen(header) } else { self.see_unlocked() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn see_unlocked(&self) -> Seen {
+        for spins in 1.. {
             let header = self.words[0].load(Ordering::Acquire);
             if header & LOCKED == 0 {
                 return Seen(header);
             }
-            wait(&mut spins);
+            // A holder that lost its core gets it back only if somebody steps aside.
+            if spins % SPINS == 0 { yield_now() } else { spin_loop() }
         }
+        unreachable!("waiting has no end but an unlocked header")
     }
 
     /// Whether nothing has changed since `seen`, so that what was read in between is true.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unchanged(&self, Seen(header): Seen) -> bool {
         // Keeps the reads before from drifting below the second look at the header.
         fence(Ordering::Acquire);
@@ -172,7 +183,7 @@ impl Line {
     }
 
     /// Locks the line, if nothing has changed since `seen`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
         let locked = header | LOCKED;
         let exchange =
@@ -193,7 +204,7 @@ impl Line {
     }
 
     /// Unlocks the line after changes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unlock_changed(&self) {
         let header = self.load(0);
         let version = header.wrapping_add(VERSION) & VERSION_MASK;
@@ -206,19 +217,19 @@ impl Line {
         self.words[0].store(self.load(0) & !LOCKED, Ordering::Release);
     }
 
-    #[inline]
+    #[inline(always)]
     fn high(&self, slot: usize) -> u64 {
         let shift = slot as u32 * LANE;
         let lane = |lane: usize| (self.load(HIGH + lane) >> shift & 0xffff) << (lane as u32 * LANE);
         lane(0) | lane(1) | lane(2)
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn store(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);
     }
@@ -226,22 +237,13 @@ impl Line {
 
 impl Seen {
     /// The overflow line that continues the home.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(self) -> Option<usize> {
         next_in(self.0)
     }
 }
 
-#[inline]
+#[inline(always)]
 fn next_in(header: u64) -> Option<usize> {
     ((header >> NEXT_SHIFT) as usize).checked_sub(1)
-}
-
-/// Waits a little; longer the more often it was called.
-fn wait(spins: &mut u32) {
-    *spins += 1;
-    match *spins % SPINS {
-        0 => yield_now(),
-        _ => spin_loop(),
-    }
 }

@@ -31,20 +31,16 @@ impl Segments {
     /// Room for `lines` lines; the first segment exists at once.
     pub(super) fn new(lines: usize) -> Self {
         let (last, _) = place(lines.max(1));
-        let segments = Self {
-            directory: (0..=last).map(|_| OnceLock::new()).collect(),
-        };
+        let segments = Self { directory: (0..=last).map(|_| OnceLock::new()).collect() };
         segments.make(0);
         segments
     }
 
     /// The line at `index`, whose segment must exist.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, index: usize) -> &Line {
         let (segment, offset) = place(index);
-        let lines = self.directory[segment]
-            .get()
-            .expect("lines are made before they are named");
+        let lines = self.directory[segment].get().expect("lines are made before they are named");
         &lines[offset]
     }
 
@@ -53,18 +49,14 @@ impl Segments {
         let (segment, _) = place(index);
         self.directory[segment].get_or_init(|| {
             let lines = FIRST << segment.saturating_sub(1).min(DOUBLING);
-            let lines = if segment > DOUBLING {
-                1 << FULL_BITS
-            } else {
-                lines
-            };
+            let lines = if segment > DOUBLING { 1 << FULL_BITS } else { lines };
             (0..lines).map(|_| Line::new()).collect()
         });
     }
 }
 
 /// The segment and the offset within it of the line at `index`.
-#[inline]
+#[inline(always)]
 fn place(index: usize) -> (usize, usize) {
     if index >> FULL_BITS != 0 {
         let segment = DOUBLING + (index >> FULL_BITS);

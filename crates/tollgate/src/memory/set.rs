@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 use super::fingerprint::Fingerprint;
 use super::line::Words;
 use super::table::{Home, Place};
-use super::{MemoryStore, decision, outcome, reading, slot};
+use super::{MemoryStore, outcome, reading, slot};
 use crate::algorithm::{Ask, Delta, Evaluation, State};
 use crate::charge::{Charge, ChargeSet, Op};
 use crate::clock::Clock;
-use crate::decision::{Decision, Outcome, Outcomes, Retry, Verdict, refuses};
+use crate::decision::{Decision, Outcome, Outcomes, Provenance, Retry, Verdict, refuses};
 use crate::time::{Micros, Timestamp};
 
 /// One charge of a set while its lines are locked.
@@ -36,7 +36,7 @@ impl<C: Clock> MemoryStore<C> {
         let fingerprints: SmallVec<[Fingerprint; 4]> = set
             .charges()
             .iter()
-            .map(|charge| self.fingerprinter.of(charge))
+            .map(|charge| self.fingerprinter.of(&charge.key, &charge.meter))
             .collect();
         let locked = self.lock_all(&fingerprints);
         let mut entries: Entries<'_, '_> = set
@@ -63,23 +63,21 @@ impl<C: Clock> MemoryStore<C> {
         for _ in 0..added {
             self.table.tend(now);
         }
-        decision(outcomes, now)
+        Decision::new(outcomes, now, Provenance::Store)
     }
 
     /// Locks the homes of all fingerprints, in ascending order, each once.
     fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Home<'_>; 4]> {
         loop {
-            let mut homes: SmallVec<[Home<'_>; 4]> = fingerprints
-                .iter()
-                .map(|fingerprint| self.table.home(*fingerprint))
-                .collect();
+            let mut homes: SmallVec<[Home<'_>; 4]> =
+                fingerprints.iter().map(|fingerprint| self.table.home(*fingerprint)).collect();
             homes.sort_unstable_by_key(|home| home.index);
             homes.dedup_by_key(|home| home.index);
             for home in &homes {
                 home.line.lock();
             }
             // A split before we had the lock may have moved one of them.
-            let home = |fingerprint: &Fingerprint| self.table.home_index(*fingerprint);
+            let home = |fingerprint: &Fingerprint| self.table.home(*fingerprint).index;
             let known = |index| homes.iter().any(|home| home.index == index);
             if fingerprints.iter().map(home).all(known) {
                 return homes;
@@ -100,12 +98,10 @@ impl<C: Clock> MemoryStore<C> {
         let meter = &charge.meter;
         let home = self.table.home(fingerprint);
         let place = self.table.find_locked(home, fingerprint);
-        let state = place
-            .map(|place| place.state())
-            .and_then(|words| match words.ticket() {
-                Some(ticket) => self.table.side.take(ticket),
-                None => Some(slot::decode(words, meter, &self.limits)),
-            });
+        let state = place.map(|place| place.state()).and_then(|words| match words.ticket() {
+            Some(ticket) => self.table.side.take(ticket),
+            None => Some(slot::decode(words, meter, &self.limits)),
+        });
         let state = state.unwrap_or_else(|| State::fresh(meter.algorithm()));
         let ask = match charge.op {
             Op::Take(ask) => Some(ask),
@@ -114,29 +110,12 @@ impl<C: Clock> MemoryStore<C> {
         };
         let evaluation = ask.map(|ask| state.evaluate(meter, ask, now));
         let (units, changed) = (0, false);
-        Entry {
-            charge,
-            fingerprint,
-            home,
-            place,
-            state,
-            evaluation,
-            units,
-            changed,
-        }
+        Entry { charge, fingerprint, home, place, state, evaluation, units, changed }
     }
 
     /// Puts a charge's state back; true if there is one more key.
     fn leave(&self, entry: Entry<'_, '_>, now: Timestamp) -> bool {
-        let Entry {
-            charge,
-            fingerprint,
-            home,
-            place,
-            state,
-            changed,
-            ..
-        } = entry;
+        let Entry { charge, fingerprint, home, place, state, changed, .. } = entry;
         let meter = &charge.meter;
         let stale_at = state.stale_at(meter);
         let ticket = place.and_then(|place| place.state().ticket());
@@ -193,12 +172,11 @@ impl Entry<'_, '_> {
     /// The outcome as things stand.
     fn outcome(&self, now: Timestamp) -> Outcome {
         let (verdict, retry, delay) = match self.evaluation {
-            Some(Evaluation::Fits { delay, .. }) => (Verdict::Allow, Retry::Now, delay),
-            Some(Evaluation::Exceeds { retry }) => (Verdict::Deny, retry, Micros::ZERO),
+            Some(evaluation) => evaluation.verdict(),
             None => (Verdict::Allow, Retry::Now, Micros::ZERO),
         };
         let standing = self.state.standing(&self.charge.meter, now);
         let reading = reading(&self.charge.meter, standing, retry, delay, self.units);
-        outcome(self.charge, verdict, reading)
+        outcome(self.charge.enforcement, verdict, reading)
     }
 }

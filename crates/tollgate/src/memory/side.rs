@@ -31,10 +31,7 @@ impl Ticket {
     }
 
     pub(super) fn from_word(word: u64) -> Self {
-        Self {
-            index: word as u32,
-            generation: (word >> 32) as u32,
-        }
+        Self { index: word as u32, generation: (word >> 32) as u32 }
     }
 
     fn slab(self) -> usize {
@@ -101,11 +98,8 @@ impl Side {
     pub(super) fn take(&self, ticket: Ticket) -> Option<State> {
         let mut slab = self.slab(ticket.slab());
         let shelf = &mut slab.shelves[ticket.offset()];
-        let held = shelf
-            .held
-            .take_if(|_| shelf.generation == ticket.generation)?;
-        self.entries
-            .fetch_sub(weight(&held.state), Ordering::Relaxed);
+        let held = shelf.held.take_if(|_| shelf.generation == ticket.generation)?;
+        self.entries.fetch_sub(weight(&held.state), Ordering::Relaxed);
         Some(held.state)
     }
 
@@ -113,10 +107,8 @@ impl Side {
     pub(super) fn put(&self, ticket: Option<Ticket>, state: State, stale_at: u64) -> Ticket {
         let weight = weight(&state);
         let total = self.entries.fetch_add(weight, Ordering::Relaxed) + weight;
-        let index = ticket.map_or_else(
-            || self.turn.fetch_add(1, Ordering::Relaxed) % SLABS,
-            Ticket::slab,
-        );
+        let index =
+            ticket.map_or_else(|| self.turn.fetch_add(1, Ordering::Relaxed) % SLABS, Ticket::slab);
         if total > self.max_entries {
             self.make_room(index);
         }
@@ -156,17 +148,14 @@ impl Side {
         let Some(held) = nearest.and_then(|(_, offset)| slab.close(offset)) else {
             return false;
         };
-        self.entries
-            .fetch_sub(weight(&held.state), Ordering::Relaxed);
+        self.entries.fetch_sub(weight(&held.state), Ordering::Relaxed);
         self.evictions.fetch_add(1, Ordering::Relaxed);
         true
     }
 
     fn slab(&self, index: usize) -> MutexGuard<'_, Slab> {
         // Nothing under the mutex panics half-way through a change.
-        self.slabs[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.slabs[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,10 +167,7 @@ impl Slab {
             self.shelves.len() as u32 - 1
         });
         let generation = self.shelves[offset as usize].generation;
-        Ticket {
-            index: offset * SLABS as u32 + slab as u32,
-            generation,
-        }
+        Ticket { index: offset * SLABS as u32 + slab as u32, generation }
     }
 
     /// Empties a shelf and voids its ticket.

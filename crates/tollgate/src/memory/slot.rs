@@ -34,13 +34,13 @@ const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
 
 impl Words {
     /// When the state goes stale, in µs.
-    #[inline]
+    #[inline(always)]
     pub(super) fn stale_at(self) -> u64 {
         self.0 & MAX_EXACT
     }
 
     /// The ticket, if the state lies beside the table.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ticket(self) -> Option<Ticket> {
         (self.0 & BESIDE != 0).then(|| Ticket::from_word(self.1))
     }
@@ -67,60 +67,55 @@ pub(super) trait Inline: Copy + Default {
 }
 
 impl Inline for Window {
-    #[inline]
+    #[inline(always)]
     fn encode(self, _: &Meter, _: &Limits) -> Option<Words> {
         Some(Words(self.stale_at(), self.used()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(words: Words, _: &Meter, _: &Limits) -> Self {
         Self::new(words.stale_at(), words.1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         self.evaluate(meter, ask, now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         self.standing(meter, now)
     }
 }
 
 impl Inline for Windows {
-    #[inline]
+    #[inline(always)]
     fn encode(self, meter: &Meter, _: &Limits) -> Option<Words> {
         let (current, previous) = self.counts();
         // A sliding window's limit has 27 bits.
-        Some(Words(
-            self.stale_at(meter.period()),
-            previous << COUNT_BITS | current,
-        ))
+        Some(Words(self.stale_at(meter.period()), previous << COUNT_BITS | current))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(words: Words, meter: &Meter, _: &Limits) -> Self {
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
-        let start = words
-            .stale_at()
-            .saturating_sub(2 * meter.period().as_micros());
+        let start = words.stale_at().saturating_sub(2 * meter.period().as_micros());
         Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS)
     }
 
-    #[inline]
+    #[inline(always)]
     fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         self.evaluate(meter, ask, now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         self.standing(meter, now)
     }
 }
 
 impl Inline for Debt {
-    #[inline]
+    #[inline(always)]
     fn encode(self, _: &Meter, limits: &Limits) -> Option<Words> {
         let (limit, charged, clear, fraction) = self.parts();
         let lasts = clear - charged;
@@ -128,27 +123,24 @@ impl Inline for Debt {
             return None;
         }
         let id = limits.id(limit)? << LIMIT_SHIFT;
-        Some(Words(
-            self.stale_at() | id,
-            lasts << FRACTION_BITS | fraction,
-        ))
+        Some(Words(self.stale_at() | id, lasts << FRACTION_BITS | fraction))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(words: Words, _: &Meter, limits: &Limits) -> Self {
         let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
         let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
-        let limit = limits.limit((words.0 >> LIMIT_SHIFT) as usize % LIMIT_IDS);
+        let limit = limits.limit((words.0 >> LIMIT_SHIFT) as usize);
         Self::new(limit, charged, clear, fraction)
     }
 
-    #[inline]
+    #[inline(always)]
     fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
         self.evaluate(meter, ask, now)
     }
 
-    #[inline]
+    #[inline(always)]
     fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         self.standing(meter, now)
     }
@@ -182,7 +174,7 @@ pub(super) fn decode(words: Words, meter: &Meter, limits: &Limits) -> State {
 /// The first thousand get a number each, for good; buckets with other limits lie beside the table.
 pub(super) struct Limits {
     // Where a limit may stand is given by its hash; 0: free.
-    known: Box<[AtomicU64]>,
+    known: Box<[AtomicU64; LIMIT_IDS]>,
 }
 
 /// Places looked at for a limit.
@@ -190,36 +182,36 @@ const PROBES: usize = 8;
 
 impl Limits {
     pub(super) fn new() -> Self {
-        Self {
-            known: (0..LIMIT_IDS).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Self { known: Box::new(std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
     /// The number of `limit`, or `None` if there is none left for it.
-    #[inline]
+    #[inline(always)]
     fn id(&self, limit: u64) -> Option<u64> {
         // Multiplying by 2^64/φ spreads neighbouring limits over the table.
         let first = limit.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LIMIT_IDS.ilog2());
-        (first..first + PROBES as u64)
-            .map(|id| id % LIMIT_IDS as u64)
-            .find(|&id| {
-                let known = &self.known[id as usize];
-                match known.load(Ordering::Relaxed) {
-                    0 => {
-                        match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed)
-                        {
-                            Ok(_) => true,
-                            Err(other) => other == limit,
-                        }
-                    }
-                    other => other == limit,
-                }
-            })
+        match self.limit(first as usize) == limit {
+            true => Some(first),
+            false => self.probe(first, limit),
+        }
+    }
+
+    /// Looks for `limit` from its first place on, and gives it the first that is free.
+    #[cold]
+    #[inline(never)]
+    fn probe(&self, first: u64, limit: u64) -> Option<u64> {
+        (first..first + PROBES as u64).map(|id| id % LIMIT_IDS as u64).find(|&id| {
+            let known = &self.known[id as usize];
+            match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(other) => other == limit,
+            }
+        })
     }
 
     /// The limit with this number; zero if there is none.
-    #[inline]
+    #[inline(always)]
     fn limit(&self, id: usize) -> u64 {
-        self.known[id].load(Ordering::Relaxed)
+        self.known[id % LIMIT_IDS].load(Ordering::Relaxed)
     }
 }

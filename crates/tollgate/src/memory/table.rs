@@ -24,7 +24,7 @@ use super::fingerprint::Fingerprint;
 use super::line::{Line, SLOTS, Seen, Words};
 use super::segments::{self, Segments};
 use super::side::Side;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
@@ -40,7 +40,8 @@ const SWEEP: usize = 2;
 /// See the [module](self).
 pub(super) struct Table {
     homes: Segments,
-    count: AtomicUsize,
+    // How many homes there are and the mask that names them: see [`Shape`].
+    shape: AtomicU64,
     overflow: Overflow,
     keys: AtomicUsize,
     max_keys: usize,
@@ -67,6 +68,8 @@ struct Unused {
 /// A home and its number, not locked.
 #[derive(Clone, Copy)]
 pub(super) struct Home<'t> {
+    // The shape by which it was found.
+    shape: Shape,
     pub(super) index: usize,
     pub(super) line: &'t Line,
 }
@@ -79,13 +82,13 @@ pub(super) struct Place<'t> {
 }
 
 impl Place<'_> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn state(&self) -> Words {
         self.line.state(self.slot)
     }
 
     /// Replaces the state. Only under the lock of the home.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_state(&self, words: Words) {
         self.line.set_state(self.slot, words);
     }
@@ -96,7 +99,7 @@ impl Table {
         let homes = max_keys / KEYS_PER_16_HOMES * 16 + 32;
         Self {
             homes: Segments::new(homes),
-            count: AtomicUsize::new(segments::FIRST),
+            shape: AtomicU64::new(Shape::of(segments::FIRST).0),
             // Every overflow line in use holds at least a key, save for a few being rebuilt.
             overflow: Overflow::new(max_keys + 1024),
             keys: AtomicUsize::new(0),
@@ -118,47 +121,44 @@ impl Table {
         self.evictions.load(Ordering::Relaxed) + self.side.evictions()
     }
 
-    /// The home of a fingerprint and its header.
-    #[inline]
-    pub(super) fn see(&self, fingerprint: Fingerprint) -> (Home<'_>, Seen) {
-        loop {
-            let home = self.home(fingerprint);
-            let seen = home.line.see();
-            // A split in between may have moved the fingerprint. The header is read first: it
-            // changes after the count does.
-            if self.home_index(fingerprint) == home.index {
-                return (home, seen);
-            }
-        }
+    /// Whether `home`, found a moment ago, is still the home it was, and its header.
+    ///
+    /// The header is read first: a split changes it after the shape, so whoever has seen a header
+    /// from after a split sees the shape from after it as well.
+    #[inline(always)]
+    pub(super) fn see(&self, home: Home<'_>) -> Option<Seen> {
+        let seen = home.line.see();
+        (self.shape() == home.shape).then_some(seen)
     }
 
     /// The home of a fingerprint at this moment.
-    #[inline]
+    #[inline(always)]
     pub(super) fn home(&self, fingerprint: Fingerprint) -> Home<'_> {
-        let index = self.home_index(fingerprint);
-        Home {
-            index,
-            line: self.homes.get(index),
-        }
+        let shape = self.shape();
+        let index = shape.home(fingerprint);
+        Home { shape, index, line: self.homes.get(index) }
     }
 
-    /// The number of a fingerprint's home at this moment.
-    #[inline]
-    pub(super) fn home_index(&self, fingerprint: Fingerprint) -> usize {
-        index_among(self.count.load(Ordering::Acquire), fingerprint)
+    /// The home with a number below the count.
+    fn home_at(&self, index: usize) -> Home<'_> {
+        Home { shape: self.shape(), index, line: self.homes.get(index) }
+    }
+
+    #[inline(always)]
+    fn shape(&self) -> Shape {
+        Shape(self.shape.load(Ordering::Acquire))
     }
 
     /// The slot that holds `fingerprint`: true only as long as the home's header is.
-    #[inline]
-    pub(super) fn find(
-        &self,
-        home: Home<'_>,
+    #[inline(always)]
+    pub(super) fn find<'t>(
+        &'t self,
+        home: Home<'t>,
         seen: Seen,
         fingerprint: Fingerprint,
-    ) -> Option<Place<'_>> {
-        let line = self.homes.get(home.index);
-        match line.find(fingerprint) {
-            Some(slot) => Some(Place { line, slot }),
+    ) -> Option<Place<'t>> {
+        match home.line.find(fingerprint) {
+            Some(slot) => Some(Place { line: home.line, slot }),
             None => self.find_from(seen.next()?, fingerprint),
         }
     }
@@ -177,6 +177,7 @@ impl Table {
     }
 
     /// Searches the chain of overflow lines that starts at `first`.
+    #[inline(never)]
     fn find_from(&self, first: usize, fingerprint: Fingerprint) -> Option<Place<'_>> {
         let mut next = Some(first);
         // A reader without the lock may be led in a circle; a chain this long is none.
@@ -221,10 +222,7 @@ impl Table {
         let place = empty.unwrap_or_else(|| {
             let next = self.overflow.open();
             line.set_next(Some(next));
-            Place {
-                line: self.overflow.lines.get(next),
-                slot: 0,
-            }
+            Place { line: self.overflow.lines.get(next), slot: 0 }
         });
         place.line.set_fingerprint(place.slot, fingerprint);
         self.keys.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +243,7 @@ impl Table {
         }
         if self.keys() > self.max_keys {
             self.evict(now);
-        } else if self.keys() * 16 > self.count.load(Ordering::Relaxed) * KEYS_PER_16_HOMES {
+        } else if self.keys() * 16 > self.shape().count() * KEYS_PER_16_HOMES {
             self.grow(now);
         }
     }
@@ -272,8 +270,7 @@ impl Table {
         home.line.lock();
         if let Some(place) = self.nearest(home) {
             let live = !is_stale(place.state(), now);
-            self.evictions
-                .fetch_add(usize::from(live), Ordering::Relaxed);
+            self.evictions.fetch_add(usize::from(live), Ordering::Relaxed);
             self.remove(place);
         }
         home.line.unlock_changed();
@@ -286,34 +283,27 @@ impl Table {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let count = self.count.load(Ordering::Relaxed);
+        let count = self.shape().count();
         // The size of the table when it was last a power of two.
         let round = 1 << count.ilog2();
         let index = count - round;
-        let home = Home {
-            index,
-            line: self.homes.get(index),
-        };
+        let home = self.home_at(index);
         self.homes.make(count);
         home.line.lock();
+        let grown = Shape::of(count + 1);
         let live = self.live(home, now);
-        let (moved, kept): (Entries, Entries) = live
-            .into_iter()
-            .partition(|(fingerprint, _)| index_among(count + 1, *fingerprint) == count);
+        let (moved, kept): (Entries, Entries) =
+            live.into_iter().partition(|(fingerprint, _)| grown.home(*fingerprint) == count);
         self.refill(home.line, &kept);
         self.refill(self.homes.get(count), &moved);
-        self.count.store(count + 1, Ordering::Release);
+        self.shape.store(grown.0, Ordering::Release);
         home.line.unlock_changed();
     }
 
     /// The next home in the round of the hand.
     fn next_home(&self) -> Home<'_> {
         let turn = self.hand.fetch_add(1, Ordering::Relaxed);
-        let index = turn % self.count.load(Ordering::Acquire);
-        Home {
-            index,
-            line: self.homes.get(index),
-        }
+        self.home_at(turn % self.shape().count())
     }
 
     fn any_stale(&self, home: Home<'_>, now: Timestamp) -> bool {
@@ -330,10 +320,7 @@ impl Table {
         for _ in 0..64 {
             let Some(current) = line else { break };
             for slot in 0..SLOTS {
-                let place = Place {
-                    line: current,
-                    slot,
-                };
+                let place = Place { line: current, slot };
                 let sooner = |known: Place<'_>| place.state().stale_at() < known.state().stale_at();
                 if !place.state().is_empty() && nearest.is_none_or(sooner) {
                     nearest = Some(place);
@@ -410,14 +397,8 @@ type Entries = SmallVec<[(Fingerprint, Words); 2 * SLOTS]>;
 
 impl Overflow {
     fn new(lines: usize) -> Self {
-        let unused = Mutex::new(Unused {
-            spare: Vec::new(),
-            first: 0,
-        });
-        Self {
-            lines: Segments::new(lines),
-            unused,
-        }
+        let unused = Mutex::new(Unused { spare: Vec::new(), first: 0 });
+        Self { lines: Segments::new(lines), unused }
     }
 
     /// An overflow line for somebody's chain; empty.
@@ -447,21 +428,32 @@ impl Overflow {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn is_stale(words: Words, now: Timestamp) -> bool {
     words.stale_at() <= now.as_micros()
 }
 
-/// The home of a fingerprint among `count`: its low bits, one fewer where that home is yet to be
-/// split off.
-#[inline]
-fn index_among(count: usize, fingerprint: Fingerprint) -> usize {
-    let bits = usize::BITS - (count - 1).leading_zeros();
-    let mask = (1_usize << bits) - 1;
-    let index = fingerprint.low as usize & mask;
-    if index < count {
-        index
-    } else {
-        index & (mask >> 1)
+/// How many homes there are (32 bits), and one less than the next power of two (32 bits): all it
+/// takes to find a home.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape(u64);
+
+impl Shape {
+    fn of(count: usize) -> Self {
+        let mask = count.next_power_of_two() - 1;
+        Self((mask as u64) << 32 | count as u64)
+    }
+
+    #[inline(always)]
+    fn count(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// The home of a fingerprint: its low bits, one fewer where that home is yet to be split off.
+    #[inline(always)]
+    fn home(self, fingerprint: Fingerprint) -> usize {
+        let mask = (self.0 >> 32) as usize;
+        let index = fingerprint.low as usize & mask;
+        if index < self.count() { index } else { index & (mask >> 1) }
     }
 }

@@ -11,14 +11,8 @@ use crate::time::Micros;
 
 /// Unit names people type, each with its length in microseconds. Plurals are listed, not guessed.
 const SPELLINGS: [(&[&str], u64); 7] = [
-    (
-        &["us", "µs", "usec", "usecs", "microsecond", "microseconds"],
-        1,
-    ),
-    (
-        &["ms", "msec", "msecs", "millisecond", "milliseconds"],
-        1_000,
-    ),
+    (&["us", "µs", "usec", "usecs", "microsecond", "microseconds"], 1),
+    (&["ms", "msec", "msecs", "millisecond", "milliseconds"], 1_000),
     (&["s", "sec", "secs", "second", "seconds"], 1_000_000),
     (&["m", "min", "mins", "minute", "minutes"], 60_000_000),
     (&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000),
@@ -41,28 +35,13 @@ pub struct ParseQuotaError {
 enum Problem {
     TooLong,
     NoSlash,
-    Number {
-        what: &'static str,
-        found: String,
-    },
-    OutOfRange {
-        what: &'static str,
-        found: String,
-    },
-    Unit {
-        found: String,
-    },
-    CalendarUnit {
-        found: String,
-        instead: &'static str,
-    },
+    Number { what: &'static str, found: String },
+    OutOfRange { what: &'static str, found: String },
+    Unit { found: String },
+    CalendarUnit { found: String, instead: &'static str },
     PeriodRange,
-    AfterPeriod {
-        found: String,
-    },
-    SamePeriod {
-        period: Period,
-    },
+    AfterPeriod { found: String },
+    SamePeriod { period: Period },
 }
 
 impl fmt::Display for ParseQuotaError {
@@ -74,10 +53,7 @@ impl fmt::Display for ParseQuotaError {
             Problem::TooLong => write!(f, "longer than {MAX_TEXT} bytes")?,
             Problem::NoSlash => f.write_str("no \"/\" between a limit and a period")?,
             Problem::Number { what, found } => {
-                write!(
-                    f,
-                    "the {what} must be a whole number from 1 to {most}, not {found:?}"
-                )?;
+                write!(f, "the {what} must be a whole number from 1 to {most}, not {found:?}")?;
             }
             Problem::OutOfRange { what, found } => {
                 write!(f, "the {what} must be from 1 to {most}, not {found}")?;
@@ -90,16 +66,10 @@ impl fmt::Display for ParseQuotaError {
             }
             Problem::PeriodRange => f.write_str("the period must be from 1ms to 3653d")?,
             Problem::AfterPeriod { found } => {
-                write!(
-                    f,
-                    "{found:?} after the period; only \"burst N\" may follow it"
-                )?;
+                write!(f, "{found:?} after the period; only \"burst N\" may follow it")?;
             }
             Problem::SamePeriod { period } => {
-                write!(
-                    f,
-                    "two quotas have the same period ({period}); each needs its own"
-                )?;
+                write!(f, "two quotas have the same period ({period}); each needs its own")?;
             }
         }
         f.write_str(" (examples: \"100/min\", \"5/15m\", \"10/s burst 50\")")
@@ -142,27 +112,18 @@ pub(super) fn quota(text: &str) -> Result<Quota, ParseQuotaError> {
         Some((period, burst)) => (period, Some(count("burst", burst).map_err(fail)?)),
     };
     let period = read_period(period).map_err(fail)?;
-    let out_of_range = |what, found: u64| {
-        fail(Problem::OutOfRange {
-            what,
-            found: found.to_string(),
-        })
-    };
+    let out_of_range =
+        |what, found: u64| fail(Problem::OutOfRange { what, found: found.to_string() });
     let quota = Quota::new(limit, period).ok_or_else(|| out_of_range("limit", limit))?;
     match burst {
         None => Ok(quota),
-        Some(burst) => quota
-            .with_burst(burst)
-            .ok_or_else(|| out_of_range("burst", burst)),
+        Some(burst) => quota.with_burst(burst).ok_or_else(|| out_of_range("burst", burst)),
     }
 }
 
 fn error(text: &str, problem: Problem) -> ParseQuotaError {
     // Quoted back to whoever wrote it, so cut where it would only be noise.
-    ParseQuotaError {
-        text: text.trim().chars().take(80).collect(),
-        problem,
-    }
+    ParseQuotaError { text: text.trim().chars().take(80).collect(), problem }
 }
 
 /// The texts on either side of `/` or ` per `.
@@ -175,39 +136,25 @@ fn count(what: &'static str, text: &str) -> Result<u64, Problem> {
     let text = text.trim();
     let digits = text.replace('_', "");
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Problem::Number {
-            what,
-            found: text.to_owned(),
-        });
+        return Err(Problem::Number { what, found: text.to_owned() });
     }
     // Only a number too large for 64 bits is left to fail here.
-    digits.parse().map_err(|_| Problem::OutOfRange {
-        what,
-        found: text.to_owned(),
-    })
+    digits.parse().map_err(|_| Problem::OutOfRange { what, found: text.to_owned() })
 }
 
 /// A period such as `min`, `15m` or `250 ms`; without a number it is one unit.
 fn read_period(text: &str) -> Result<Period, Problem> {
     let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '_')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number = if number.is_empty() {
-        1
-    } else {
-        count("period", number)?
-    };
+    let number = if number.is_empty() { 1 } else { count("period", number)? };
     let (unit, extra) = match unit.trim().split_once(char::is_whitespace) {
         None => (unit.trim(), ""),
         Some((unit, extra)) => (unit, extra.trim()),
     };
     let micros = unit_micros(unit)?;
     if !extra.is_empty() {
-        return Err(Problem::AfterPeriod {
-            found: extra.to_owned(),
-        });
+        return Err(Problem::AfterPeriod { found: extra.to_owned() });
     }
     number
         .checked_mul(micros)
@@ -222,17 +169,13 @@ fn unit_micros(name: &str) -> Result<u64, Problem> {
         return Ok(*micros);
     }
     Err(match name {
-        "month" | "months" | "mo" => Problem::CalendarUnit {
-            found: "month".to_owned(),
-            instead: "30d or 31d",
-        },
-        "year" | "years" | "y" | "yr" => Problem::CalendarUnit {
-            found: "year".to_owned(),
-            instead: "365d or 366d",
-        },
-        _ => Problem::Unit {
-            found: name.to_owned(),
-        },
+        "month" | "months" | "mo" => {
+            Problem::CalendarUnit { found: "month".to_owned(), instead: "30d or 31d" }
+        }
+        "year" | "years" | "y" | "yr" => {
+            Problem::CalendarUnit { found: "year".to_owned(), instead: "365d or 366d" }
+        }
+        _ => Problem::Unit { found: name.to_owned() },
     })
 }
 
@@ -259,11 +202,7 @@ mod tests {
             let quota: Quota = text.parse().unwrap_or_else(|error| panic!("{error}"));
             let found = (quota.limit(), quota.period().as_micros(), quota.burst());
             assert_eq!(found, (limit, micros, burst), "{text}");
-            assert_eq!(
-                quota.to_string().parse(),
-                Ok(quota),
-                "{text} does not read back"
-            );
+            assert_eq!(quota.to_string().parse(), Ok(quota), "{text} does not read back");
         }
     }
 
@@ -292,27 +231,16 @@ mod tests {
         ] {
             let error = text.parse::<Quota>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text:?} gave {error:?}");
-            assert!(
-                error.contains(&format!("{:?}", text.trim())),
-                "{error:?} does not quote it"
-            );
+            assert!(error.contains(&format!("{:?}", text.trim())), "{error:?} does not quote it");
             assert!(error.contains("\"100/min\""), "{error:?} shows no example");
         }
         let long = format!("1/{}s", "0".repeat(300));
-        assert!(
-            long.parse::<Quota>()
-                .unwrap_err()
-                .to_string()
-                .contains("longer than 256")
-        );
+        assert!(long.parse::<Quota>().unwrap_err().to_string().contains("longer than 256"));
     }
 
     #[test]
     fn a_list_needs_distinct_periods() {
-        assert_eq!(
-            parse_list("10/s; 100/min").map(|quotas| quotas.len()),
-            Ok(2)
-        );
+        assert_eq!(parse_list("10/s; 100/min").map(|quotas| quotas.len()), Ok(2));
         let error = parse_list("10/60s; 100/min").unwrap_err().to_string();
         assert!(error.contains("same period (min)"), "{error}");
         assert!(parse_list("10/s;").is_err());
