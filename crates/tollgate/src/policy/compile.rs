@@ -156,14 +156,21 @@ impl Compiler<'_> {
         })
     }
 
-    fn name(&mut self, place: &Place, what: &'static str, name: &str) {
+    fn name(&mut self, place: &Place, field: &'static str, name: &str) {
+        let what = match field {
+            "name" | "unit" => field,
+            "by" => "axis in \"by\"",
+            "when" => "axis in \"when\"",
+            "tier" => "axis of the tiers",
+            _ => "axis",
+        };
         let problem = match name {
             "" => Problem::EmptyName { what },
             name if name.len() > MAX_NAME => Problem::LongName { what },
             name if name.chars().any(char::is_control) => Problem::ControlInName { what },
             _ => return,
         };
-        self.report(place, what, problem);
+        self.report(place, field, problem);
     }
 
     fn conditions(&mut self, place: &Place, conditions: &[Condition]) -> Vec<Test> {
