@@ -360,6 +360,22 @@ fn a_group_falls_back_as_a_group() {
 }
 
 #[test]
+fn a_group_excused_by_one_member_does_not_keep_others_from_counting() {
+    let scene = Scene::broken(
+        Policy::builder()
+            .rule(
+                Rule::new("a")
+                    .quota("9/min")
+                    .any_of(0)
+                    .on_store_failure(Fallback::Allow),
+            )
+            .rule(Rule::new("b").quota("1/min").any_of(0))
+            .rule(Rule::new("all").quota("3/min")),
+    );
+    assert_eq!(scene.passed(9, &[]), 3);
+}
+
+#[test]
 fn an_outage_ends_by_itself_and_the_store_remembers() {
     let scene = Scene::new(Policy::builder().rule(Rule::new("r").quota("5/min")));
     assert_eq!(scene.passed(3, &[]), 3);
@@ -450,6 +466,19 @@ fn a_refund_gives_back_what_was_taken_and_no_more() {
         assert!(!refused.is_allowed());
         assert!(refund(&Costs::requests(cost(10)), &refused).is_empty());
     }
+}
+
+#[test]
+fn of_two_quotas_only_the_one_that_was_charged_gives_back() {
+    let rule = Rule::new("watch").quota("5/min; 900/day").shadow();
+    let scene = Scene::new(Policy::builder().rule(rule));
+    let eight = Costs::requests(cost(8));
+    let admitted = scene.admit_at(&[], &eight);
+    let back = now(scene.gate.refund(&Subject::new(), &eight, &admitted)).unwrap();
+    let (_, outcome) = back.outcomes().next().unwrap();
+    let reading = outcome.reading.unwrap();
+    assert_eq!((back.outcomes().count(), reading.units), (1, 8));
+    assert_eq!((reading.capacity, reading.remaining), (900, 900));
 }
 
 #[test]

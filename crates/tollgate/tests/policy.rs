@@ -300,6 +300,27 @@ fn lists_hold_values_and_networks() {
 }
 
 #[test]
+fn networks_of_several_axes_each_look_at_their_own() {
+    let policy = build(
+        Policy::builder()
+            .allow_network("ip", "10.0.0.0/8")
+            .allow_network("peer", "10.0.0.0/8")
+            .allow_network("ip", "192.0.2.0/24"),
+    );
+    let entry = |ip, peer| {
+        let subject = Subject::new().with("ip", ip).with("peer", peer);
+        match policy.resolve(&subject, &Costs::default()) {
+            Resolution::Allowlisted { entry } => Some(entry),
+            _ => None,
+        }
+    };
+    assert_eq!(entry("10.0.0.1", "::1"), Some(0));
+    assert_eq!(entry("192.0.2.1", "10.0.0.1"), Some(1));
+    assert_eq!(entry("192.0.2.1", "::1"), Some(2));
+    assert_eq!(entry("::1", "192.0.2.1"), None);
+}
+
+#[test]
 fn private_and_long_values_stand_in_keys_as_digests() {
     let policy = |salt: &str| {
         let hashed = Rule::new("h").by("email").quota("1/s").hash();
