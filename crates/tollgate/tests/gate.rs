@@ -9,9 +9,9 @@ use tollgate::gate::{LocalStore, Reason};
 use tollgate::policy::PolicyBuilder;
 use tollgate::store::Answers;
 use tollgate::{
-    Admission, Algorithm, ChargeSet, Clock, Cost, Costs, Fallback, Gate, ManualClock, MemoryStore,
-    Micros, Missing, Outcome, Policy, Provenance, Retry, Rule, Store, StoreError, StoreErrorKind,
-    Subject, Timestamp, Verdict,
+    Admission, Algorithm, ChargeSet, Clock, Cost, Costs, Enforcement, Fallback, Gate, ManualClock,
+    MemoryStore, Micros, Missing, Outcome, Policy, Provenance, Retry, Rule, Store, StoreError,
+    StoreErrorKind, Subject, Timestamp, Verdict,
 };
 
 /// Every future here is ready at once.
@@ -373,6 +373,9 @@ fn a_group_excused_by_one_member_does_not_keep_others_from_counting() {
             .rule(Rule::new("all").quota("3/min")),
     );
     assert_eq!(scene.passed(9, &[]), 3);
+    let refused = scene.admit(&[]);
+    let group = |(_, outcome): (&Rule, &Outcome)| outcome.enforcement == Enforcement::AnyOf(0);
+    assert_eq!(refused.outcomes().filter(|pair| group(*pair)).count(), 2);
 }
 
 #[test]

@@ -31,10 +31,7 @@ impl<S: Store> Gate<S> {
         let policy = Arc::clone(&admission.policy);
         let refund = |cost| Op::Refund { cost, at };
         let resolution = policy.resolve_to(subject, costs, refund);
-        let question = match admission.is_allowed() {
-            true => taken(policy, resolution, admission),
-            false => nothing(policy),
-        };
+        let question = taken(policy, resolution, admission);
         if admission.provenance() == Provenance::Fallback {
             let decision = self.local.take_set(&question.set);
             let decision = decision.with_provenance(Provenance::Fallback);
