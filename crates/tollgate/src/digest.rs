@@ -30,6 +30,17 @@ impl Digest {
         &self.0
     }
 
+    /// 32 lowercase hexadecimal digits.
+    pub fn to_hex(&self) -> [u8; 32] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 32];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        hex
+    }
+
     fn of(state: &[u32; 8]) -> Self {
         let mut bytes = [0; 16];
         for (bytes, word) in bytes.chunks_exact_mut(4).zip(state) {
@@ -42,7 +53,8 @@ impl Digest {
 impl fmt::Display for Digest {
     /// 32 lowercase hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let hex = self.to_hex();
+        f.pad(str::from_utf8(&hex).expect("hexadecimal digits are ASCII"))
     }
 }
 

@@ -24,7 +24,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
 
 use crate::digest::Digest;
 
@@ -80,7 +79,8 @@ impl<'a> Key<'a> {
                     escape(value, &mut text);
                 }
                 KeyPart::Hashed(digest) => {
-                    write!(text, "=#{digest}").expect("a vector takes every byte");
+                    text.extend(b"=#");
+                    text.extend(digest.to_hex());
                 }
                 KeyPart::Missing => {}
             }
@@ -160,16 +160,29 @@ const fn is_plain(byte: u8) -> bool {
         )
 }
 
+/// [`is_plain`] of every byte, for keys are spelled once per charge.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < plain.len() {
+        plain[byte] = is_plain(byte as u8);
+        byte += 1;
+    }
+    plain
+};
+
 fn escape(text: &str, into: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            into.push(byte);
-        } else {
-            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-            into.extend([b'%', HEX[high], HEX[low]]);
-        }
+    // Whole runs at a time, for most values are plain from end to end.
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| !PLAIN[usize::from(byte)]) {
+        let byte = rest[at];
+        let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+        into.extend_from_slice(&rest[..at]);
+        into.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+        rest = &rest[at + 1..];
     }
+    into.extend_from_slice(rest);
 }
 
 #[cfg(test)]
