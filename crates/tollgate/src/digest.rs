@@ -15,8 +15,8 @@
 //! are seen by people who should not know who is meant. Collisions cannot be engineered: 128 bits of
 //! a collision-resistant function take 2^64 attempts, with or without the salt.
 //!
-//! Written out here (FIPS 180-4, RFC 2104) rather than depended on: it is forty lines, decides
-//! nothing secret but the salt's, and is checked against the published vectors.
+//! Written out here (FIPS 180-4, RFC 2104) rather than depended on, for it is short, and checked
+//! against the published vectors.
 
 use std::fmt;
 
@@ -221,8 +221,7 @@ const K: [u32; 64] = [
 mod tests {
     use super::*;
 
-    /// FIPS 180-4's own examples, and one of each length around a block's edge is left to the
-    /// lengths 55, 56 and 64 of the last three (computed with coreutils' sha256sum).
+    /// NIST's own examples, then lengths around a block's edge as coreutils' sha256sum has them.
     #[test]
     fn without_a_salt_it_is_sha_256() {
         let digester = Digester::default();

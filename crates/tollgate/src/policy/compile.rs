@@ -9,7 +9,7 @@ use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
 use super::list::{Entry, Listing, Matcher};
 use super::quotas::Quotas;
-use super::rule::{Condition, Rule, Tiers};
+use super::rule::{Condition, Override, Rule, Tiers};
 use super::table::{Meters, Table, TierTable, strictest};
 use super::{MAX_MARGIN, MAX_NAME, Policy};
 use crate::charge::{ChargeSet, Enforcement};
@@ -96,32 +96,38 @@ impl Compiler<'_> {
             rules.push(self.rule(&Site { place, rule }));
         }
         for (index, exception) in draft.overrides.iter().enumerate() {
-            let place = Place::Override {
-                index,
-                rule: exception.rule.clone(),
-            };
+            let rule = exception.rule.clone();
+            let place = Place::Override { index, rule };
             let Some(&number) = numbers.get(exception.rule.as_str()) else {
                 let known = draft.rules.iter().map(|rule| rule.name().to_owned());
                 let known = known.collect();
                 self.report(&place, "rule", Problem::UnknownRule { known });
                 continue;
             };
-            if exception.conditions.is_empty() {
-                self.report(&place, "when", Problem::Unconditional);
-            }
             let rule = &draft.rules[number];
-            let site = Site { place, rule };
-            let conditions = self.conditions(&site.place, &exception.conditions);
-            let meters = self.meters(&site, &exception.quota);
-            if let (Some(compiled), Some(meters)) = (&mut rules[number], meters) {
-                compiled.overrides.push(Exception {
-                    index,
-                    conditions,
-                    meters,
-                });
+            let compiled = self.exception(&Site { place, rule }, index, exception);
+            if let (Some(rule), Some(compiled)) = (&mut rules[number], compiled) {
+                rule.overrides.push(compiled);
             }
         }
         rules.into_iter().collect()
+    }
+
+    /// An override of a rule; `None` if its quotas are wrong.
+    fn exception(
+        &mut self,
+        site: &Site<'_>,
+        index: usize,
+        exception: &Override,
+    ) -> Option<Exception> {
+        if exception.conditions.is_empty() {
+            self.report(&site.place, "when", Problem::Unconditional);
+        }
+        Some(Exception {
+            index,
+            conditions: self.conditions(&site.place, &exception.conditions),
+            meters: self.meters(site, &exception.quota)?,
+        })
     }
 
     /// A rule without its overrides; `None` if its quotas are wrong.
