@@ -609,6 +609,33 @@ fn a_leaky_buckets_delay_reaches_the_admission() {
     assert_eq!(scene.admit(&[]).delay(), Micros::from_secs(1));
 }
 
+#[test]
+fn every_admission_goes_by_one_policy_while_they_are_swapped() {
+    let policy = |version: u64| {
+        let rules = (0..version).map(|index| Rule::new(format!("v{version}-{index}")).quota("9/s"));
+        build(rules.fold(Policy::builder().version(version), PolicyBuilder::rule))
+    };
+    let gate = Gate::new(policy(1), MemoryStore::new());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let admission = gate.admit_now(&Subject::new(), &Costs::default());
+                    let version = admission.policy().version();
+                    let names = admission.outcomes().map(|(rule, _)| rule.name().to_owned());
+                    let expected = (0..version).map(|index| format!("v{version}-{index}"));
+                    assert!(names.eq(expected));
+                }
+            });
+        }
+        for round in 0..2_000 {
+            gate.set_policy(policy(1 + round % 3));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
 /// Servers spawn decisions onto threads.
 #[test]
 fn admissions_and_their_futures_can_be_sent() {

@@ -527,6 +527,66 @@ fn what_the_bound_lets_through_always_fits_a_set() {
     }
 }
 
+/// Random conditions over few values, so that rules overlap in every way. A policy that compiles
+/// never meets a subject with more charges than a set holds: `explain`, which has no such limit,
+/// finds as many as `resolve`.
+#[test]
+fn no_subject_ever_exceeds_the_bound() {
+    const PATTERNS: [&str; 9] = ["a", "ab", "b", "a*", "ab*", "*b", "*", "?", "a?"];
+    const VALUES: [&str; 6] = ["a", "ab", "b", "abb", "c", ""];
+    const AXES: [&str; 3] = ["x", "y", "z"];
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut compiled, mut refused, mut fullest) = (0, 0, 0);
+    for _ in 0..400 {
+        let mut policy = Policy::builder();
+        for index in 0..18 + random(30) {
+            let quota = ["1/s", "1/s; 9/min"][usize::from(random(8) == 0)];
+            let mut rule = Rule::new(format!("r{index}")).quota(quota);
+            for _ in 0..1 + random(3) {
+                rule = rule.when(AXES[random(3)], PATTERNS[random(PATTERNS.len())]);
+            }
+            policy = policy.rule(rule);
+        }
+        let Ok(policy) = policy.build() else {
+            refused += 1;
+            continue;
+        };
+        compiled += 1;
+        for number in 0..VALUES.len().pow(3) {
+            let value = |place: u32| VALUES[number / VALUES.len().pow(place) % VALUES.len()];
+            let subject = AXES
+                .into_iter()
+                .zip([value(0), value(1), value(2)])
+                .collect();
+            let explained = policy
+                .explain(&subject, &Costs::default())
+                .rules
+                .into_iter();
+            let expected: usize = explained
+                .map(|explained| match explained.because {
+                    Because::Applies { charges, .. } => charges.len(),
+                    _ => 0,
+                })
+                .sum();
+            let resolution = policy.resolve(&subject, &Costs::default());
+            assert_eq!(resolution.charges().unwrap().set().len(), expected);
+            fullest = fullest.max(expected);
+        }
+    }
+    // Or the test would say nothing.
+    assert!(
+        compiled > 50 && refused > 50,
+        "{compiled} compiled, {refused} refused"
+    );
+    assert!(fullest >= 15, "{fullest}");
+}
+
 #[test]
 fn explain_agrees_with_resolve_and_says_why_not() {
     let policy = build(
