@@ -10,12 +10,39 @@
 //!   scope
 //! ```
 //!
+//! The part after an axis is one of three, and none can be made to look like another:
+//!
+//! ```text
+//! user=42                                 a value, as it is
+//! user=#73475cb40a568e8da8a045ced110137e  the digest of a private or long value; a plain # is %23
+//! user                                    no value: the bucket of all who lack the axis
+//! ```
+//!
 //! In a rule's key every byte of a name or value that could be mistaken for a separator is escaped
 //! as `%XX`, so two different subjects never share a bucket, whatever their values contain. The
 //! scope keeps the two kinds apart: no key made by hand equals a rule's.
 
 use std::borrow::Cow;
 use std::fmt;
+
+use crate::digest::Digest;
+
+/// What a rule's key says of one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPart<'v> {
+    /// The value itself.
+    Plain(&'v str),
+    /// What stands for a private or long value.
+    Hashed(Digest),
+    /// The axis has no value.
+    Missing,
+}
+
+impl<'v> From<&'v str> for KeyPart<'v> {
+    fn from(value: &'v str) -> Self {
+        Self::Plain(value)
+    }
+}
 
 /// The name of one bucket, apart from its algorithm and period.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -32,9 +59,9 @@ impl<'a> Key<'a> {
     }
 
     /// The key of a rule for a subject's values, in the order of the rule's axes.
-    pub fn of_rule<'v>(
+    pub fn of_rule<'v, P: Into<KeyPart<'v>>>(
         rule: &str,
-        values: impl IntoIterator<Item = (&'v str, &'v str)>,
+        values: impl IntoIterator<Item = (&'v str, P)>,
     ) -> Key<'static> {
         let mut text = Vec::with_capacity(64);
         escape(rule, &mut text);
@@ -43,8 +70,17 @@ impl<'a> Key<'a> {
         for (axis, value) in values {
             text.push(b':');
             escape(axis, &mut text);
-            text.push(b'=');
-            escape(value, &mut text);
+            match value.into() {
+                KeyPart::Plain(value) => {
+                    text.push(b'=');
+                    escape(value, &mut text);
+                }
+                KeyPart::Hashed(digest) => {
+                    text.extend(b"=#");
+                    text.extend(digest.to_hex());
+                }
+                KeyPart::Missing => {}
+            }
         }
         Key { text: Cow::Owned(text), scope }
     }
@@ -116,21 +152,35 @@ const fn is_plain(byte: u8) -> bool {
         || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'@' | b'+' | b'~' | b',' | b'!' | b'$')
 }
 
+/// [`is_plain`] of every byte, for keys are spelled once per charge.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < plain.len() {
+        plain[byte] = is_plain(byte as u8);
+        byte += 1;
+    }
+    plain
+};
+
 fn escape(text: &str, into: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if is_plain(byte) {
-            into.push(byte);
-        } else {
-            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-            into.extend([b'%', HEX[high], HEX[low]]);
-        }
+    // Whole runs at a time, for most values are plain from end to end.
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| !PLAIN[usize::from(byte)]) {
+        let byte = rest[at];
+        let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+        into.extend_from_slice(&rest[..at]);
+        into.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+        rest = &rest[at + 1..];
     }
+    into.extend_from_slice(rest);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::Digester;
 
     #[test]
     fn a_rule_key_names_the_rule_then_its_axes() {
@@ -146,6 +196,19 @@ mod tests {
         assert_ne!(one.as_bytes(), two.as_bytes());
         let tag = Key::of_rule("r", [("a", "{x}*?[é\r\n")]);
         assert_eq!(tag.to_string(), "r:a=%7Bx%7D%2A%3F%5B%C3%A9%0D%0A");
+    }
+
+    #[test]
+    fn no_value_forges_a_digest_or_a_missing_axis() {
+        let digest = Digester::default().digest("alice@example.com");
+        let hashed = Key::of_rule("r", [("a", KeyPart::Hashed(digest))]);
+        assert_eq!(hashed.to_string(), "r:a=#ff8d9819fc0e12bf0d24892e45987e24");
+        let plain = Key::of_rule("r", [("a", format!("#{digest}").as_str())]);
+        assert_eq!(plain.to_string(), "r:a=%23ff8d9819fc0e12bf0d24892e45987e24");
+        let missing = Key::of_rule("r", [("a", KeyPart::Missing), ("b", KeyPart::Plain("1"))]);
+        assert_eq!(missing.to_string(), "r:a:b=1");
+        assert_ne!(missing, Key::of_rule("r", [("a", ""), ("b", "1")]));
+        assert_ne!(missing, Key::of_rule("r", [("a", ":b=1")]));
     }
 
     #[test]

@@ -1,0 +1,240 @@
+//! The one door: policy, store and fallbacks behind one question that always has an answer.
+//!
+//! ```text
+//! Gate::admit(&Subject, &Costs)
+//!    ├─ Policy::resolve ── on a list, no rule, a missing axis ──▶ Admission (by the policy)
+//!    ├─ Limiter::take_set, one question to the store ───────────▶ Admission (by the store)
+//!    └─ the store cannot be asked: the rules' fallbacks ────────▶ Admission (by fallback)
+//! ```
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::algorithm::Ask;
+use crate::charge::{ChargeSet, Cost, Op};
+use crate::clock::{Clock, SystemClock};
+use crate::decision::{Decision, Provenance, Verdict};
+use crate::limiter::Limiter;
+use crate::memory::{MemoryStore, MemoryStoreBuilder};
+use crate::policy::{Policy, Resolution, RuleNumbers};
+use crate::store::{Store, StoreError, StoreErrorKind};
+use crate::subject::{Costs, Subject};
+use crate::time::Timestamp;
+
+mod admission;
+mod fallback;
+mod refund;
+
+pub use admission::{Admission, Reason};
+
+/// The store that decides for rules with [`Fallback::Local`](crate::Fallback::Local) while the real
+/// one cannot be asked.
+pub type LocalStore = MemoryStore<Arc<dyn Clock>>;
+
+/// The most buckets of a gate's own local store: enough to stop those who matter for the minutes an
+/// outage lasts, and some five megabytes when full. It starts with a few kilobytes.
+const LOCAL_KEYS: usize = 100_000;
+
+/// The same for the entries of sliding logs.
+const LOCAL_LOG_ENTRIES: usize = 1_000_000;
+
+/// A policy in force, over a store.
+///
+/// ```
+/// # fn block_on<F: Future>(f: F) -> F::Output {
+/// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     match std::pin::pin!(f).poll(&mut cx) {
+/// #         std::task::Poll::Ready(output) => output,
+/// #         std::task::Poll::Pending => unreachable!(),
+/// #     }
+/// # }
+/// # block_on(async {
+/// use tollgate::{Costs, Gate, MemoryStore, Policy, Rule, Subject};
+///
+/// let policy = Policy::builder()
+///     .rule(Rule::new("per-ip").by("ip").quota("2/min"))
+///     .build()?;
+/// let gate = Gate::new(policy, MemoryStore::new());
+///
+/// let subject = Subject::new().with("ip", "192.0.2.7");
+/// assert!(gate.admit(&subject, &Costs::default()).await.is_allowed());
+/// assert!(gate.admit(&subject, &Costs::default()).await.is_allowed());
+/// let refused = gate.admit(&subject, &Costs::default()).await;
+/// assert!(!refused.is_allowed());
+/// assert_eq!(refused.rule().unwrap().name(), "per-ip");
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Gate<S> {
+    // Replaced whole; a reader holds the lock only to copy the pointer.
+    policy: RwLock<Arc<Policy>>,
+    limiter: Limiter<S>,
+    local: LocalStore,
+}
+
+impl<S: Store> Gate<S> {
+    /// A gate with `policy` over `store`, whose fallback is a small store on the system's clock.
+    pub fn new(policy: impl Into<Arc<Policy>>, store: S) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let bounds = MemoryStoreBuilder::default()
+            .max_keys(LOCAL_KEYS)
+            .max_log_entries(LOCAL_LOG_ENTRIES);
+        Self {
+            policy: RwLock::new(policy.into()),
+            limiter: Limiter::new(store),
+            local: bounds.build_with_clock(clock),
+        }
+    }
+
+    /// The same gate with another local store: other bounds, or another clock.
+    pub fn with_local(self, local: LocalStore) -> Self {
+        Self { local, ..self }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        // Nothing panics while holding the lock, and what it guards is never half written.
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&policy)
+    }
+
+    /// Puts another policy in force and returns the one before.
+    ///
+    /// Decisions under way finish by the old one; every later one goes by the new. Usage is kept
+    /// wherever a rule keeps its name, axes, algorithm and period: a raised limit acts at once, a
+    /// lowered one counts what was taken before.
+    pub fn set_policy(&self, policy: impl Into<Arc<Policy>>) -> Arc<Policy> {
+        let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, policy.into())
+    }
+
+    /// The store with its verbs, for charges without a policy.
+    pub fn limiter(&self) -> &Limiter<S> {
+        &self.limiter
+    }
+
+    /// The store that decides while the other cannot be asked.
+    pub fn local(&self) -> &LocalStore {
+        &self.local
+    }
+
+    /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
+    /// asked the rules' [fallbacks](crate::Fallback) decide.
+    pub async fn admit(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
+        self.ask(self.step(subject, costs, take)).await
+    }
+
+    /// Says what [`admit`](Gate::admit) would, and charges nothing.
+    pub async fn peek(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
+        self.ask(self.step(subject, costs, Op::Peek)).await
+    }
+
+    /// Decides charges no rule speaks of; when the store cannot be asked the local one decides, and
+    /// the reason comes along.
+    pub async fn take_set(&self, set: &ChargeSet<'_>) -> (Decision, Option<StoreError>) {
+        match self.limiter.take_set(set).await {
+            Ok(decision) => (decision, None),
+            Err(error) => {
+                let decision = self.local.take_set(set);
+                (decision.with_provenance(Provenance::Fallback), Some(error))
+            }
+        }
+    }
+
+    async fn ask(&self, step: Step) -> Admission {
+        match step {
+            Step::Settled(admission) => admission,
+            Step::Ask(question) => {
+                let answer = self.limiter.take_set(&question.set).await;
+                self.settle(question, answer)
+            }
+        }
+    }
+
+    /// What the policy alone makes of a request.
+    fn step(&self, subject: &Subject<'_>, costs: &Costs<'_>, op: impl Fn(Cost) -> Op) -> Step {
+        let policy = self.policy();
+        let (verdict, resolution) = match policy.resolve_to(subject, costs, op) {
+            Resolution::Charges(charges) if !charges.set().is_empty() => {
+                let (set, rules) = charges.into_parts();
+                return Step::Ask(Question { policy, set, rules });
+            }
+            none @ Resolution::Charges(_) => (Verdict::Allow, none),
+            listed @ Resolution::Allowlisted { .. } => (Verdict::Allow, listed),
+            refused => (Verdict::Deny, refused),
+        };
+        Step::Settled(Admission {
+            decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
+            policy,
+            rules: RuleNumbers::new(),
+            ground: Some(resolution),
+            store_error: None,
+        })
+    }
+
+    /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
+    fn settle(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
+        let Question { policy, set, rules } = question;
+        // Outcomes are told apart by their place, so an answer of another length is none.
+        let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
+            true => Ok(decision),
+            false => Err(StoreError::new(StoreErrorKind::Protocol)),
+        });
+        let (decision, store_error) = match answer {
+            Ok(decision) => (decision, None),
+            Err(error) => {
+                let fallbacks = rules.iter().map(|&rule| policy.fallback_of(rule));
+                let decision = fallback::decide(&set, &fallbacks.collect(), &self.local);
+                (decision, Some(error))
+            }
+        };
+        Admission {
+            decision,
+            policy,
+            rules,
+            ground: None,
+            store_error,
+        }
+    }
+}
+
+impl<C: Clock> Gate<MemoryStore<C>> {
+    /// [`admit`](Gate::admit) without a future, for a store in this process.
+    pub fn admit_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
+        self.ask_now(self.step(subject, costs, take))
+    }
+
+    /// [`peek`](Gate::peek) without a future, for a store in this process.
+    pub fn peek_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
+        self.ask_now(self.step(subject, costs, Op::Peek))
+    }
+
+    fn ask_now(&self, step: Step) -> Admission {
+        match step {
+            Step::Settled(admission) => admission,
+            Step::Ask(question) => {
+                let decision = self.limiter.store().take_set(&question.set);
+                self.settle(question, Ok(decision))
+            }
+        }
+    }
+}
+
+fn take(cost: Cost) -> Op {
+    Op::Take(Ask::exactly(cost))
+}
+
+/// What remains to be done for a request.
+enum Step {
+    /// Ask the store.
+    Ask(Question),
+    /// Nothing: the policy has decided.
+    Settled(Admission),
+}
+
+/// Charges on their way to a store.
+struct Question {
+    policy: Arc<Policy>,
+    set: ChargeSet<'static>,
+    // For every charge, the number of its rule.
+    rules: RuleNumbers,
+}

@@ -1,0 +1,127 @@
+//! What a gate answers.
+
+use std::sync::Arc;
+
+use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict};
+use crate::policy::{Listing, Policy, Resolution, Rule, RuleNumbers};
+use crate::store::StoreError;
+use crate::time::Micros;
+
+/// A decision with the rules it is about.
+#[derive(Debug)]
+pub struct Admission {
+    pub(super) decision: Decision,
+    // What decided stays alive, so that names need not be copied.
+    pub(super) policy: Arc<Policy>,
+    // For every outcome, the number of its rule.
+    pub(super) rules: RuleNumbers,
+    // Present when the policy decided alone; then without charges.
+    pub(super) ground: Option<Resolution>,
+    pub(super) store_error: Option<StoreError>,
+}
+
+/// Why a policy decided without asking a store.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Reason<'a> {
+    /// Let through: no rule applies.
+    NoRule,
+    /// Let through: on the allowlist.
+    Allowlisted(&'a Listing),
+    /// Refused: on the deny-list.
+    Denylisted(&'a Listing),
+    /// Refused: the rule counts by an axis the subject lacks.
+    MissingAxis {
+        /// The rule.
+        rule: &'a Rule,
+        /// The axis.
+        axis: &'a str,
+    },
+}
+
+impl Admission {
+    /// Whether the request may go on.
+    pub fn verdict(&self) -> Verdict {
+        self.decision.verdict()
+    }
+
+    /// Whether the request may go on.
+    pub fn is_allowed(&self) -> bool {
+        self.decision.is_allowed()
+    }
+
+    /// The decision itself. Its [`at`](Decision::at) is by the clock of whoever decided; where the
+    /// policy did, which knows no time, it is the epoch.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Who decided.
+    pub fn provenance(&self) -> Provenance {
+        self.decision.provenance()
+    }
+
+    /// When trying again succeeds, if nobody else comes. A refusal without any number to go by (a
+    /// fallback's, or the policy's) says `Now`: waiting would change nothing that is known.
+    pub fn retry(&self) -> Retry {
+        self.decision.retry()
+    }
+
+    /// How long an admitted request should be held.
+    pub fn delay(&self) -> Micros {
+        self.decision.delay()
+    }
+
+    /// The rule that decided and its outcome: of a refusal the one to wait for longest, else the one
+    /// with the least share left. `None` where no charge was made.
+    pub fn binding(&self) -> Option<(&Rule, &Outcome)> {
+        let index = self.decision.binding()?;
+        Some((self.rule_of(index)?, &self.decision.outcomes()[index]))
+    }
+
+    /// The rule that decided: the [binding](Admission::binding) one, or the one that lacked an axis.
+    pub fn rule(&self) -> Option<&Rule> {
+        match self.reason() {
+            Some(Reason::MissingAxis { rule, .. }) => Some(rule),
+            _ => self.binding().map(|(rule, _)| rule),
+        }
+    }
+
+    /// What happened to each charge, with its rule; in the order of the policy.
+    pub fn outcomes(&self) -> impl Iterator<Item = (&Rule, &Outcome)> {
+        let outcomes = self.decision.outcomes().iter().enumerate();
+        outcomes.filter_map(|(index, outcome)| Some((self.rule_of(index)?, outcome)))
+    }
+
+    /// Why the policy decided alone; `None` where charges were made.
+    pub fn reason(&self) -> Option<Reason<'_>> {
+        Some(match self.ground.as_ref()? {
+            Resolution::Charges(_) => Reason::NoRule,
+            Resolution::Allowlisted { entry } => {
+                Reason::Allowlisted(self.policy.allowlist().get(*entry)?)
+            }
+            Resolution::Denylisted { entry } => {
+                Reason::Denylisted(self.policy.denylist().get(*entry)?)
+            }
+            Resolution::MissingAxis { rule, axis } => {
+                let rule = self.policy.rule(*rule)?;
+                let axis = rule.axes().nth(*axis)?;
+                Reason::MissingAxis { rule, axis }
+            }
+        })
+    }
+
+    /// What kept the store from answering, where [fallbacks](crate::Fallback) decided.
+    pub fn store_error(&self) -> Option<&StoreError> {
+        self.store_error.as_ref()
+    }
+
+    /// The policy that decided.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    fn rule_of(&self, outcome: usize) -> Option<&Rule> {
+        self.policy.rule(*self.rules.get(outcome)? as usize)
+    }
+}

@@ -1,0 +1,67 @@
+//! Deciding without the store.
+//!
+//! Every charge answers as its rule says: `Deny` as if it did not fit, `Allow` as if it did, `Local`
+//! by the local store. The set is then judged as always: one enforced charge that does not fit
+//! refuses it, a group only if none of it fits. Nothing is taken locally from a refused set.
+
+use smallvec::SmallVec;
+
+use super::LocalStore;
+use crate::charge::{Charge, ChargeSet, Enforcement, Op};
+use crate::decision::{Decision, Outcome, Outcomes, Provenance, Verdict};
+use crate::policy::Fallback;
+use crate::time::Timestamp;
+
+/// The fallback of every charge of a set.
+pub(super) type Fallbacks = SmallVec<[Fallback; 4]>;
+
+/// Decides a set by its rules' fallbacks.
+pub(super) fn decide(set: &ChargeSet<'_>, fallbacks: &Fallbacks, local: &LocalStore) -> Decision {
+    let pairs = || set.charges().iter().zip(fallbacks);
+    let mut outcomes: Outcomes = pairs().map(|(charge, &by)| assumed(charge, by)).collect();
+    // Refused even if everything local fits: then nothing local may be taken.
+    let refused =
+        !Decision::new(outcomes.clone(), Timestamp::EPOCH, Provenance::Fallback).is_allowed();
+    let excused = |charge: &Charge<'_>| {
+        matches!(charge.enforcement, Enforcement::AnyOf(_))
+            && pairs().any(|(other, &by)| {
+                by == Fallback::Allow && other.enforcement == charge.enforcement
+            })
+    };
+
+    let mut asked = ChargeSet::new();
+    for (charge, _) in pairs().filter(|(_, by)| **by == Fallback::Local) {
+        let mut charge = charge.clone();
+        if let (true, Op::Take(ask)) = (refused, charge.op) {
+            charge.op = Op::Peek(ask.max);
+        }
+        if excused(&charge) {
+            charge.enforcement = Enforcement::Shadow;
+        }
+        // It came out of a set in which nothing conflicted, and there is room for as many.
+        let pushed = asked.push(charge);
+        debug_assert!(pushed.is_ok(), "{pushed:?}");
+    }
+    let answer = local.take_set(&asked);
+    let places = (0..fallbacks.len()).filter(|&place| fallbacks[place] == Fallback::Local);
+    for (place, known) in places.zip(answer.outcomes()) {
+        outcomes[place] = Outcome {
+            enforcement: outcomes[place].enforcement,
+            ..*known
+        };
+    }
+    Decision::new(outcomes, answer.at(), Provenance::Fallback)
+}
+
+/// A charge's outcome before the local store was asked, which is taken to say yes.
+fn assumed(charge: &Charge<'_>, by: Fallback) -> Outcome {
+    let verdict = match by {
+        Fallback::Allow | Fallback::Local => Verdict::Allow,
+        Fallback::Deny => Verdict::Deny,
+    };
+    Outcome {
+        verdict,
+        enforcement: charge.enforcement,
+        reading: None,
+    }
+}

@@ -1,0 +1,143 @@
+//! A rule in the policy's numbering, ready to be asked.
+
+use super::explain::Source;
+use super::facts::Facts;
+use super::glob::Glob;
+use super::rule::{Missing, Rule};
+use super::table::{Meters, Table};
+use crate::charge::{Charge, Cost, Enforcement, Op};
+use crate::digest::Digester;
+use crate::key::{Key, KeyPart};
+
+/// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
+const LONGEST_PLAIN_VALUE: usize = 128;
+
+/// A rule that was checked.
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    /// As the operator wrote it.
+    pub(super) rule: Rule,
+    pub(super) conditions: Vec<Test>,
+    /// By the numbers the policy gave them.
+    pub(super) axes: Vec<usize>,
+    pub(super) unit: usize,
+    pub(super) table: Table,
+    /// In the order they were written; the first that matches counts.
+    pub(super) overrides: Vec<Exception>,
+}
+
+/// A condition.
+#[derive(Clone, Debug)]
+pub(super) struct Test {
+    pub(super) axis: usize,
+    pub(super) glob: Glob,
+}
+
+/// An override.
+#[derive(Clone, Debug)]
+pub(super) struct Exception {
+    /// Its place among all overrides of the policy.
+    pub(super) index: usize,
+    pub(super) conditions: Vec<Test>,
+    pub(super) meters: Meters,
+}
+
+/// Whether a rule applies to a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It does, at this cost.
+    Applies(Cost),
+    /// The request costs nothing in its unit.
+    NoCost,
+    /// This one of its conditions does not hold.
+    Condition(usize),
+    /// This one of its axes is missing, and it is one to skip then.
+    Skips(usize),
+    /// This one of its axes is missing, and it is one to refuse then.
+    Denies(usize),
+}
+
+impl Test {
+    #[inline]
+    fn holds(&self, facts: &Facts<'_>) -> bool {
+        let value = facts.value(self.axis);
+        value.is_some_and(|value| self.glob.matches(value))
+    }
+}
+
+impl Compiled {
+    /// Whether it applies, and if not, the first reason why.
+    #[inline]
+    pub(super) fn reach(&self, facts: &Facts<'_>) -> Reach {
+        let Some(cost) = facts.cost(self.unit) else {
+            return Reach::NoCost;
+        };
+        if let Some(index) = self.conditions.iter().position(|test| !test.holds(facts)) {
+            return Reach::Condition(index);
+        }
+        let missing = |axis: &usize| facts.value(*axis).is_none();
+        match (self.axes.iter().position(missing), self.rule.when_missing()) {
+            (None, _) | (Some(_), Missing::Share) => Reach::Applies(cost),
+            (Some(axis), Missing::Deny) if self.rule.enforcement() != Enforcement::Shadow => {
+                Reach::Denies(axis)
+            }
+            (Some(axis), Missing::Skip | Missing::Deny) => Reach::Skips(axis),
+        }
+    }
+
+    /// Hands over the charges it makes for a subject and says where their quotas come from.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        facts: &Facts<'_>,
+        digester: &Digester,
+        op: Op,
+        mut each: impl FnMut(Charge<'static>),
+    ) -> Source<'_> {
+        let (meters, source) = self.meters(facts);
+        let key = self.key(facts, digester);
+        let enforcement = self.rule.enforcement();
+        let mut charge = |key, meter| each(Charge::new(key, meter, op).enforced(enforcement));
+        if let Some((last, others)) = meters.split_last() {
+            for meter in others {
+                charge(key.clone(), *meter);
+            }
+            charge(key, *last);
+        }
+        source
+    }
+
+    /// The meters it has for a subject.
+    fn meters(&self, facts: &Facts<'_>) -> (&Meters, Source<'_>) {
+        let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
+        if let Some(exception) = self.overrides.iter().find(holds) {
+            return (&exception.meters, Source::Override(exception.index));
+        }
+        match self.table.pick(facts) {
+            (meters, Some(tier)) => (meters, Source::Tier(tier)),
+            (meters, None) => (meters, Source::Rule),
+        }
+    }
+
+    /// The key of a subject's bucket.
+    fn key(&self, facts: &Facts<'_>, digester: &Digester) -> Key<'static> {
+        let part = |axis: usize| match facts.value(axis) {
+            None => KeyPart::Missing,
+            Some(value) if self.rule.is_hashed() || value.len() > LONGEST_PLAIN_VALUE => {
+                KeyPart::Hashed(digester.digest(value))
+            }
+            Some(value) => KeyPart::Plain(value),
+        };
+        let parts = self.axes.iter().map(|axis| part(*axis));
+        Key::of_rule(self.rule.name(), self.rule.axes().zip(parts))
+    }
+
+    /// The most charges it makes for one subject.
+    pub(super) fn width(&self) -> usize {
+        let overrides = self
+            .overrides
+            .iter()
+            .map(|exception| exception.meters.len());
+        overrides.max().unwrap_or(0).max(self.table.width())
+    }
+}

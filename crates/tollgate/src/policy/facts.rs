@@ -1,0 +1,78 @@
+//! A subject in the policy's own numbering, so that every test of a rule is a look into an array.
+
+use smallvec::SmallVec;
+
+use crate::charge::Cost;
+use crate::subject::{Costs, Subject};
+
+/// Names, sorted, numbered by their place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    sorted: Vec<Box<str>>,
+}
+
+impl Names {
+    pub(super) fn new<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut sorted: Vec<Box<str>> = names.into_iter().map(Into::into).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        Self { sorted }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.sorted
+            .binary_search_by(|known| (**known).cmp(name))
+            .ok()
+    }
+
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.sorted.iter().map(|name| &**name)
+    }
+
+    /// What the numbered names are paired with; names the policy does not know are left out.
+    fn number<'n, V: Copy, const N: usize>(
+        &self,
+        pairs: impl Iterator<Item = (&'n str, V)>,
+    ) -> SmallVec<[Option<V>; N]>
+    where
+        [Option<V>; N]: smallvec::Array<Item = Option<V>>,
+    {
+        let mut numbered = SmallVec::from_elem(None, self.sorted.len());
+        for (name, value) in pairs {
+            if let Some(index) = self.find(name) {
+                numbered[index] = Some(value);
+            }
+        }
+        numbered
+    }
+}
+
+/// What is known of one request, by the numbers of axes and units.
+pub(super) struct Facts<'a> {
+    values: SmallVec<[Option<&'a str>; 8]>,
+    costs: SmallVec<[Option<Cost>; 4]>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(
+        axes: &Names,
+        units: &Names,
+        subject: &Subject<'a>,
+        costs: &Costs<'_>,
+    ) -> Self {
+        Self {
+            values: axes.number(subject.iter()),
+            costs: units.number(costs.iter()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn value(&self, axis: usize) -> Option<&'a str> {
+        self.values[axis]
+    }
+
+    #[inline]
+    pub(super) fn cost(&self, unit: usize) -> Option<Cost> {
+        self.costs[unit]
+    }
+}

@@ -1,0 +1,89 @@
+//! What a policy makes of a request.
+
+use smallvec::SmallVec;
+
+use crate::charge::{Charge, ChargeSet};
+
+/// What a policy makes of a request. Numbers are places in [`Policy::rules`], [`Policy::allowlist`]
+/// and [`Policy::denylist`].
+///
+/// [`Policy::rules`]: super::Policy::rules
+/// [`Policy::allowlist`]: super::Policy::allowlist
+/// [`Policy::denylist`]: super::Policy::denylist
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resolution {
+    /// Let through, charged nothing: on the allowlist.
+    Allowlisted {
+        /// The first entry that matched.
+        entry: usize,
+    },
+    /// Refused: on the deny-list.
+    Denylisted {
+        /// The first entry that matched.
+        entry: usize,
+    },
+    /// Refused: a rule with [`Missing::Deny`](super::Missing::Deny) lacks an axis.
+    MissingAxis {
+        /// The rule.
+        rule: usize,
+        /// The place of the axis among the rule's own.
+        axis: usize,
+    },
+    /// To be charged; with no charges at all where no rule applies.
+    Charges(Charges),
+}
+
+impl Resolution {
+    /// The charges, if it comes to that.
+    pub fn charges(&self) -> Option<&Charges> {
+        match self {
+            Self::Charges(charges) => Some(charges),
+            _ => None,
+        }
+    }
+}
+
+/// The charges of all rules that apply, and whose each is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charges {
+    pub(super) set: ChargeSet<'static>,
+    pub(super) rules: RuleNumbers,
+}
+
+/// A rule's number for every charge of a set.
+pub(crate) type RuleNumbers = SmallVec<[u32; 4]>;
+
+impl Charges {
+    /// The set to ask a store about.
+    pub fn set(&self) -> &ChargeSet<'static> {
+        &self.set
+    }
+
+    /// For every charge of the set, the place of its rule in [`Policy::rules`].
+    ///
+    /// [`Policy::rules`]: super::Policy::rules
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.rules.iter().map(|&rule| rule as usize)
+    }
+
+    /// Adds a charge of the rule at a place.
+    pub(super) fn push(&mut self, charge: Charge<'static>, rule: usize) {
+        // Neither can happen: a policy whose rules could make more charges than fit is not built,
+        // and no two charges are about the same bucket, for rules differ in name and the quotas of
+        // one in their period. Should it, a request without one of its charges beats a panic.
+        let pushed = self.set.push(charge);
+        debug_assert_eq!(
+            pushed,
+            Ok(self.rules.len()),
+            "the policy was compiled wrong"
+        );
+        if pushed.is_ok() {
+            self.rules.push(rule as u32);
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> (ChargeSet<'static>, RuleNumbers) {
+        (self.set, self.rules)
+    }
+}

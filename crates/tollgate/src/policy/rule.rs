@@ -1,0 +1,352 @@
+//! What an operator writes: rules and their exceptions.
+
+use super::quotas::Quotas;
+use crate::algorithm::Algorithm;
+use crate::charge::Enforcement;
+use crate::subject::Costs;
+
+/// One limit: whom it is for, how they are told apart, and how much each may have.
+///
+/// A rule applies to a subject when all its [conditions](Rule::when) hold and the request costs
+/// something in its [unit](Rule::unit). It then charges one bucket per combination of values on its
+/// [axes](Rule::by), and per quota if it has several.
+///
+/// Nothing is checked while a rule is written; [`PolicyBuilder::build`] reports everything at once.
+///
+/// ```
+/// use tollgate::{Algorithm, Fallback, Rule};
+///
+/// let rule = Rule::new("login")
+///     .when("method", "POST")
+///     .when("route", "/auth/login")
+///     .by("email")
+///     .quota("5/15m")
+///     .algorithm(Algorithm::SlidingLog)
+///     .on_store_failure(Fallback::Deny)
+///     .hash();
+/// assert_eq!(rule.name(), "login");
+/// ```
+///
+/// [`PolicyBuilder::build`]: super::PolicyBuilder::build
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub(super) name: String,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) axes: Vec<String>,
+    pub(super) quota: Option<Quotas>,
+    pub(super) tiers: Option<Tiers>,
+    algorithm: Algorithm,
+    unit: String,
+    missing: Missing,
+    fallback: Fallback,
+    shadow: bool,
+    group: Option<u8>,
+    margin: u8,
+    hash: bool,
+}
+
+/// An axis and the pattern its value must match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) axis: String,
+    pub(super) pattern: String,
+}
+
+/// Quotas by the value of an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tiers {
+    pub(super) axis: String,
+    pub(super) named: Vec<(String, Quotas)>,
+}
+
+/// What a rule does with a subject that lacks one of its axes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// It does not apply.
+    #[default]
+    Skip,
+    /// All who lack the axis share a bucket.
+    Share,
+    /// It refuses them. A shadow rule refuses nobody and does not apply.
+    Deny,
+}
+
+/// What a rule does when the store cannot be asked.
+///
+/// Where several rules apply the strictest wins: one `Deny` refuses, else the `Local` ones must all
+/// fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fallback {
+    /// It lets through, uncounted: being reachable matters more than the limit.
+    Allow,
+    /// It refuses: the limit guards something worse than an outage, such as guessing passwords.
+    Deny,
+    /// This process decides alone, by the same quota, counting what it has let through itself since
+    /// the store failed. With several processes each allows the whole quota.
+    #[default]
+    Local,
+}
+
+impl Fallback {
+    /// The name in configuration and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+        }
+    }
+}
+
+impl Rule {
+    /// A rule of this name, for every subject, all in one bucket, without a quota yet.
+    ///
+    /// The name is part of every bucket's key: renaming a rule starts it fresh.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            conditions: Vec::new(),
+            axes: Vec::new(),
+            quota: None,
+            tiers: None,
+            algorithm: Algorithm::SlidingWindow,
+            unit: Costs::REQUESTS.to_owned(),
+            missing: Missing::default(),
+            fallback: Fallback::default(),
+            shadow: false,
+            group: None,
+            margin: 0,
+            hash: false,
+        }
+    }
+
+    /// Applies only to subjects whose value on `axis` matches the [glob](super::Glob) `pattern`. A
+    /// subject without the axis does not match. All conditions must hold.
+    pub fn when(mut self, axis: impl Into<String>, pattern: impl Into<String>) -> Self {
+        self.conditions.push(Condition {
+            axis: axis.into(),
+            pattern: pattern.into(),
+        });
+        self
+    }
+
+    /// A bucket per value of `axis`; of several axes, per combination of their values.
+    pub fn by(mut self, axis: impl Into<String>) -> Self {
+        self.axes.push(axis.into());
+        self
+    }
+
+    /// How much each bucket allows. Beside [tiers](Rule::tier), what those get whose tier is not in
+    /// the table.
+    pub fn quota(mut self, quota: impl Into<Quotas>) -> Self {
+        self.quota = Some(quota.into());
+        self
+    }
+
+    /// Quotas by the value of `axis`: what `free` and `paid` customers get.
+    ///
+    /// A value that is not in the table, or none at all, gets the tier named `default` (or the
+    /// rule's [quota](Rule::quota)); without one it gets the strictest in the table, which is the
+    /// one with the lowest sustained rate, and of those with the same rate the one with the smallest
+    /// capacity.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Costs, Policy, Rule, Subject};
+    ///
+    /// let policy = Policy::builder()
+    ///     .rule(
+    ///         Rule::new("plan")
+    ///             .by("tenant")
+    ///             .tier("plan", [("free", "100/day"), ("paid", "10000/day")])
+    ///             .algorithm(Algorithm::TokenBucket),
+    ///     )
+    ///     .build()?;
+    ///
+    /// let quota_of = |plan| {
+    ///     let subject = Subject::new().with("tenant", "acme").with("plan", plan);
+    ///     let resolution = policy.resolve(&subject, &Costs::default());
+    ///     resolution.charges().unwrap().set().charges()[0].meter.limit()
+    /// };
+    /// assert_eq!(quota_of("paid"), 10_000);
+    /// assert_eq!(quota_of("free"), 100);
+    /// assert_eq!(quota_of("gold"), 100);
+    /// # Ok::<(), tollgate::policy::PolicyErrors>(())
+    /// ```
+    pub fn tier<N, Q>(
+        mut self,
+        axis: impl Into<String>,
+        quotas: impl IntoIterator<Item = (N, Q)>,
+    ) -> Self
+    where
+        N: Into<String>,
+        Q: Into<Quotas>,
+    {
+        let named = quotas.into_iter();
+        self.tiers = Some(Tiers {
+            axis: axis.into(),
+            named: named
+                .map(|(name, quota)| (name.into(), quota.into()))
+                .collect(),
+        });
+        self
+    }
+
+    /// How its quotas are metered; by a sliding window unless told otherwise.
+    pub fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// What it counts: `requests` unless told otherwise, or `tokens`, `cents`, … as in [`Costs`].
+    pub fn unit(self, unit: impl Into<String>) -> Self {
+        Self {
+            unit: unit.into(),
+            ..self
+        }
+    }
+
+    /// Only watches: it is evaluated and, where it fits, charged like any other, but never refuses;
+    /// its outcome tells that it would have.
+    pub fn shadow(self) -> Self {
+        Self {
+            shadow: true,
+            ..self
+        }
+    }
+
+    /// Refuses only when every applying rule of the same group refuses: each is an allowance of its
+    /// own, and one that is left is enough.
+    pub fn any_of(self, group: u8) -> Self {
+        Self {
+            group: Some(group),
+            ..self
+        }
+    }
+
+    /// What it does with a subject that lacks one of its axes.
+    pub fn missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
+    }
+
+    /// What it does when the store cannot be asked.
+    pub fn on_store_failure(self, fallback: Fallback) -> Self {
+        Self { fallback, ..self }
+    }
+
+    /// Stays so many per cent below every one of its quotas (overrides among them), rounded down and
+    /// never below one unit: a vendor's cap kept at a distance.
+    pub fn margin(self, per_cent: u8) -> Self {
+        Self {
+            margin: per_cent,
+            ..self
+        }
+    }
+
+    /// Keeps values out of its keys: they hold a [digest](crate::digest) instead.
+    pub fn hash(self) -> Self {
+        Self { hash: true, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The axes it tells subjects apart by.
+    pub fn axes(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.axes.iter().map(String::as_str)
+    }
+
+    /// Its conditions: axes and the patterns their values must match.
+    pub fn conditions(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.conditions
+            .iter()
+            .map(|condition| (condition.axis.as_str(), condition.pattern.as_str()))
+    }
+
+    /// What it counts.
+    pub fn counted_unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// How its quotas are metered.
+    pub fn metered_by(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether it can refuse.
+    pub fn enforcement(&self) -> Enforcement {
+        match (self.shadow, self.group) {
+            (true, _) => Enforcement::Shadow,
+            (false, Some(group)) => Enforcement::AnyOf(group),
+            (false, None) => Enforcement::Enforce,
+        }
+    }
+
+    /// What it does with a subject that lacks one of its axes.
+    pub fn when_missing(&self) -> Missing {
+        self.missing
+    }
+
+    /// What it does when the store cannot be asked.
+    pub fn fallback(&self) -> Fallback {
+        self.fallback
+    }
+
+    /// Per cent it stays below its quotas.
+    pub fn safety_margin(&self) -> u8 {
+        self.margin
+    }
+
+    /// Whether its keys hold digests instead of values.
+    pub fn is_hashed(&self) -> bool {
+        self.hash
+    }
+}
+
+/// Another quota for some subjects of a rule.
+///
+/// It stands in for the rule's quota and tiers alike. Of several that match, the first counts.
+/// Where it has the same period as what it replaces, usage carries over; with another period the
+/// subject starts fresh, for that is another bucket.
+///
+/// ```
+/// use tollgate::{Override, Policy, Rule};
+///
+/// let policy = Policy::builder()
+///     .rule(Rule::new("plan").by("tenant").quota("100/day"))
+///     .overriding(Override::new("plan", "50000/day").when("tenant", "acme"))
+///     .build()?;
+/// # Ok::<(), tollgate::policy::PolicyErrors>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    pub(super) rule: String,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) quota: Quotas,
+}
+
+impl Override {
+    /// Another quota for the rule of this name; it needs a [condition](Override::when).
+    pub fn new(rule: impl Into<String>, quota: impl Into<Quotas>) -> Self {
+        Self {
+            rule: rule.into(),
+            conditions: Vec::new(),
+            quota: quota.into(),
+        }
+    }
+
+    /// For subjects whose value on `axis` matches the [glob](super::Glob) `pattern`. All conditions
+    /// must hold.
+    pub fn when(mut self, axis: impl Into<String>, pattern: impl Into<String>) -> Self {
+        self.conditions.push(Condition {
+            axis: axis.into(),
+            pattern: pattern.into(),
+        });
+        self
+    }
+
+    /// The rule it is about.
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+}
