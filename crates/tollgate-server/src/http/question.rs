@@ -59,7 +59,7 @@ impl<'a> Question<'a> {
         let key = place.key(&charge.key)?;
         let name = charge.algorithm.parse::<Algorithm>();
         let algorithm = name.map_err(|error| place.field("algorithm", error))?;
-        let cost = Cost::new(charge.cost.get()).unwrap_or(Cost::ONE);
+        let cost = Cost::new(charge.cost.get()).expect("a cost was read as 1 or more");
         for quota in place.quotas(&charge.quota)? {
             let meter = Meter::new(quota, algorithm);
             let meter = meter.map_err(|error| place.field("quota", error))?;
