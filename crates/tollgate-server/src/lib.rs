@@ -1,1 +1,19 @@
-//! tollgate-server
+//! The Tollgate server: decisions over the network.
+//!
+//! ```text
+//! socket → serve.rs      accepts, bounds what a connection may hold, stops cleanly
+//!        → http.rs       routes, one handler for every verb
+//!          http/body     bytes, so many and no more
+//!          http/wire     JSON as clients write it
+//!          http/question JSON → ChargeSet          one conversion in
+//!        → tollgate      decides
+//!          http/answer   Decision → JSON, headers  one conversion out
+//!          http/problem  what is wrong with a request
+//! ```
+
+mod http;
+mod serve;
+mod settings;
+
+pub use serve::{Listeners, Stop, run};
+pub use settings::{Limits, Settings};

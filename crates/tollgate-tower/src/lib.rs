@@ -1,1 +1,5 @@
-//! tollgate-tower
+//! Tollgate in HTTP services: how a decision looks in an answer's headers.
+
+pub mod headers;
+
+pub use headers::{Dialect, Policy, render};

@@ -1,0 +1,100 @@
+//! The command line as meant: checked, with nothing left to interpret.
+
+use clap_complete::Shell;
+
+use crate::args::{self, Args, Command};
+use crate::exit::Failure;
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    Serve(Serve),
+    Completions(Shell),
+    Man(Option<String>),
+}
+
+/// A server to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Serve {
+    pub(crate) http: Address,
+    pub(crate) print: Print,
+}
+
+/// How things are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Print {
+    Text,
+    Json,
+}
+
+/// A host and a port, known to look like them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Address(String);
+
+impl Plan {
+    /// What `args` mean.
+    pub(crate) fn new(args: Args) -> Result<Self, Failure> {
+        Ok(match args.command {
+            Command::Serve(args) => Self::Serve(Serve::new(args)?),
+            Command::Completions { shell } => Self::Completions(shell),
+            Command::Man { command } => Self::Man(command),
+        })
+    }
+}
+
+impl Serve {
+    fn new(args: args::Serve) -> Result<Self, Failure> {
+        Ok(Self {
+            http: Address::parse("--http", &args.http)?,
+            print: if args.json { Print::Json } else { Print::Text },
+        })
+    }
+}
+
+impl Address {
+    /// Reads the value of `flag`.
+    fn parse(flag: &str, text: &str) -> Result<Self, Failure> {
+        let fits = text.rsplit_once(':').is_some_and(|(host, port)| {
+            let bracketed = host.starts_with('[') && host.ends_with(']');
+            let host_fits = !host.is_empty() && (bracketed || !host.contains(':'));
+            host_fits && port.parse::<u16>().is_ok()
+        });
+        match fits {
+            true => Ok(Self(text.to_owned())),
+            false => Err(Failure::new(format_args!(
+                "{flag} {text:?} is no address; write HOST:PORT, such as 127.0.0.1:8080, \
+                 [::1]:8080 or 0.0.0.0:8080"
+            ))),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for text in ["127.0.0.1:8080", "localhost:0", "[::1]:65535", "0.0.0.0:80"] {
+            assert_eq!(Address::parse("--http", text).unwrap().as_str(), text);
+        }
+        for text in [
+            "",
+            "8080",
+            ":8080",
+            "localhost",
+            "localhost:",
+            "::1:80",
+            "h:65536",
+            "h:-1",
+        ] {
+            let failure = Address::parse("--http", text).unwrap_err();
+            let expected = format!("--http {text:?} is no address; write HOST:PORT");
+            assert!(failure.to_string().starts_with(&expected), "{failure}");
+        }
+    }
+}

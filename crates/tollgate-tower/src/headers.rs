@@ -1,0 +1,249 @@
+//! A decision as HTTP header fields. Pure: no clock, no I/O.
+//!
+//! Clients disagree about the fields a rate limit is told in, so the spelling is a value, a
+//! [`Dialect`], and this is the only file that spells them. Whatever the dialect, a refusal that
+//! can succeed later carries `Retry-After`, and every refusal `Cache-Control: no-store`.
+//!
+//! Only what can refuse is told: shadow charges are left out. Where a dialect has room for one
+//! limit it is the binding one, and where it has a list the binding one comes first. Times are
+//! rounded up to whole seconds, so that no client comes back too early.
+
+use std::fmt::Write;
+
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use http::{HeaderName, HeaderValue};
+use tollgate::{Decision, Enforcement, Meter, Micros, Outcome, Reading, Retry};
+
+mod dialect;
+mod name;
+
+pub use dialect::{Dialect, UnknownDialect};
+use name::push_name;
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The fields that tell limit, remaining and reset apart, in this order.
+const DRAFT_6: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X_RATELIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// The largest integer of a structured field has 15 digits; larger ones are told as this.
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// What one charge of the decided set is called and how it is metered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy<'a> {
+    /// What clients know it by: a rule's name, or the key of a charge made by hand. Any text; what
+    /// a header cannot hold is escaped, and what is too long for one is cut.
+    pub name: &'a str,
+    /// How it is metered.
+    pub meter: Meter,
+}
+
+/// The header fields that tell `decision`, whose outcomes belong to `policies` one by one.
+///
+/// ```
+/// use tollgate::{Algorithm, Cost, ManualClock, MemoryStore, Meter};
+/// use tollgate_tower::{Dialect, Policy, render};
+///
+/// let store = MemoryStore::with_clock(ManualClock::at_secs(1_000));
+/// let meter = Meter::new("100/min".parse()?, Algorithm::TokenBucket)?;
+/// let decision = store.take("user:42", meter, Cost::ONE);
+/// let policy = Policy { name: "per-user", meter };
+/// let fields = render(&decision, &[policy], Dialect::Draft11);
+/// assert_eq!(fields[0].1, "\"per-user\";q=100;w=60");
+/// assert_eq!(fields[1].1, "\"per-user\";r=99;t=1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn render(
+    decision: &Decision,
+    policies: &[Policy<'_>],
+    dialect: Dialect,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let view = View { decision, policies };
+    let mut fields = Vec::with_capacity(4);
+    match dialect {
+        Dialect::Draft11 => view.draft_11(&mut fields),
+        Dialect::Draft7 => view.draft_7(&mut fields),
+        Dialect::Draft6 => view.draft_6(&mut fields),
+        Dialect::XRateLimitEpoch => view.one_by_one(X_RATELIMIT, Reset::Epoch, &mut fields),
+        Dialect::XRateLimitDelta => view.one_by_one(X_RATELIMIT, Reset::Delta, &mut fields),
+        Dialect::Off => {}
+    }
+    view.refusal(&mut fields);
+    fields
+}
+
+type Fields = Vec<(HeaderName, HeaderValue)>;
+
+/// How the reset is told where it has a field of its own.
+#[derive(Clone, Copy)]
+enum Reset {
+    /// Seconds since the epoch.
+    Epoch,
+    /// Seconds from now.
+    Delta,
+}
+
+/// A decision with the policies its outcomes belong to.
+struct View<'a> {
+    decision: &'a Decision,
+    policies: &'a [Policy<'a>],
+}
+
+impl<'a> View<'a> {
+    fn draft_11(&self, fields: &mut Fields) {
+        let mut limits = String::with_capacity(64);
+        let mut standings = String::with_capacity(64);
+        for (index, policy, outcome) in self.enforced() {
+            let item = (index, policy.name);
+            push_item(&mut limits, item, 'q', policy.meter.capacity());
+            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+            // Without numbers (a fallback decided) there is a policy but no standing under it.
+            if let Some(reading) = outcome.reading {
+                push_item(&mut standings, item, 'r', reading.remaining);
+                push_parameter(&mut standings, 't', wait(&reading).as_secs_ceil());
+            }
+        }
+        push_field(fields, RATELIMIT_POLICY, limits);
+        push_field(fields, RATELIMIT, standings);
+    }
+
+    fn draft_7(&self, fields: &mut Fields) {
+        if let Some(reading) = self.first() {
+            let mut standing = String::with_capacity(48);
+            let _ = write!(
+                standing,
+                "limit={}, remaining={}, reset={}",
+                integer(reading.capacity),
+                integer(reading.remaining),
+                integer(wait(&reading).as_secs_ceil()),
+            );
+            push_field(fields, RATELIMIT, standing);
+        }
+        self.numeric_policy(fields);
+    }
+
+    fn draft_6(&self, fields: &mut Fields) {
+        self.one_by_one(DRAFT_6, Reset::Delta, fields);
+        self.numeric_policy(fields);
+    }
+
+    /// `100;w=60, 1000;w=86400`: the policies of drafts 6 and 7, which have no names.
+    fn numeric_policy(&self, fields: &mut Fields) {
+        let mut limits = String::with_capacity(32);
+        for (_, policy, _) in self.enforced() {
+            push_comma(&mut limits);
+            let _ = write!(limits, "{}", integer(policy.meter.capacity()));
+            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+        }
+        push_field(fields, RATELIMIT_POLICY, limits);
+    }
+
+    /// Limit, remaining and reset of the binding outcome, a field each.
+    fn one_by_one(&self, names: [HeaderName; 3], reset: Reset, fields: &mut Fields) {
+        let Some(reading) = self.first() else {
+            return;
+        };
+        let wait = wait(&reading);
+        let reset = match reset {
+            Reset::Delta => wait.as_secs_ceil(),
+            Reset::Epoch => {
+                let at = self.decision.at().as_micros();
+                Micros::new(at.saturating_add(wait.get())).as_secs_ceil()
+            }
+        };
+        let values = [reading.capacity, reading.remaining, reset];
+        fields.extend(
+            names
+                .into_iter()
+                .zip(values.map(|value| integer(value).into())),
+        );
+    }
+
+    /// What every refusal says, in any dialect.
+    fn refusal(&self, fields: &mut Fields) {
+        if self.decision.is_allowed() {
+            return;
+        }
+        let seconds = match self.decision.retry() {
+            Retry::Never => None,
+            Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
+            // Refused without numbers: nobody knows when, but not in this very second.
+            Retry::Now => Some(1),
+        };
+        fields.extend(seconds.map(|seconds| (RETRY_AFTER, integer(seconds).into())));
+        fields.push((CACHE_CONTROL, HeaderValue::from_static("no-store")));
+    }
+
+    /// The reading that dialects with room for one tell.
+    fn first(&self) -> Option<Reading> {
+        self.enforced().find_map(|(_, _, outcome)| outcome.reading)
+    }
+
+    /// Everything that can refuse, the binding one first, each with its place in the set.
+    fn enforced(&self) -> impl Iterator<Item = (usize, &'a Policy<'a>, &'a Outcome)> {
+        let pairs = || {
+            self.policies
+                .iter()
+                .zip(self.decision.outcomes())
+                .enumerate()
+        };
+        let binding = self.decision.binding();
+        let first = binding.and_then(|index| pairs().nth(index));
+        let rest = pairs().filter(move |(index, _)| Some(*index) != binding);
+        let all = first.into_iter().chain(rest);
+        all.filter(|(_, (_, outcome))| outcome.enforcement != Enforcement::Shadow)
+            .map(|(index, (policy, outcome))| (index, policy, outcome))
+    }
+}
+
+/// What a client should wait for: room, if it was refused, else a fresh start.
+fn wait(reading: &Reading) -> Micros {
+    match reading.retry {
+        Retry::After(wait) => wait,
+        Retry::Now | Retry::Never => reading.reset,
+    }
+}
+
+/// The time a spent capacity takes to come back, which no dialect allows to be zero.
+fn window_secs(meter: &Meter) -> u64 {
+    meter.refill().as_secs_ceil().max(1)
+}
+
+fn integer(value: u64) -> u64 {
+    value.min(MAX_INTEGER)
+}
+
+fn push_item(list: &mut String, (index, name): (usize, &str), parameter: char, value: u64) {
+    push_comma(list);
+    push_name(list, index, name);
+    push_parameter(list, parameter, value);
+}
+
+fn push_parameter(list: &mut String, parameter: char, value: u64) {
+    let _ = write!(list, ";{parameter}={}", integer(value));
+}
+
+fn push_comma(list: &mut String) {
+    if !list.is_empty() {
+        list.push_str(", ");
+    }
+}
+
+/// Adds a field unless it would be empty, which a structured list must not be.
+fn push_field(fields: &mut Fields, name: HeaderName, value: String) {
+    if value.is_empty() {
+        return;
+    }
+    let value = HeaderValue::try_from(value).expect("only printable ASCII was written");
+    fields.push((name, value));
+}
