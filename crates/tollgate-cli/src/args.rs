@@ -32,12 +32,7 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// Where to answer HTTP; port 0 picks a free one
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "TOLLGATE_HTTP",
-        default_value = "127.0.0.1:8080"
-    )]
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP", default_value = "127.0.0.1:8080")]
     pub(crate) http: String,
     /// Print what is printed as JSON
     #[arg(long)]

@@ -25,15 +25,10 @@ pub(crate) fn man(command: Option<&str>) -> Result<Exit, Failure> {
         Some(name) => whole.find_subcommand(name),
     };
     let Some(found) = found else {
-        let names: Vec<_> = whole
-            .get_subcommands()
-            .map(|known| known.get_name())
-            .collect();
+        let names: Vec<_> = whole.get_subcommands().map(|known| known.get_name()).collect();
         let names = names.join(", ");
         let name = command.unwrap_or_default();
-        return Err(Failure::new(format_args!(
-            "no command {name:?}; there are {names}"
-        )));
+        return Err(Failure::new(format_args!("no command {name:?}; there are {names}")));
     };
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(found.clone()).render(&mut page);

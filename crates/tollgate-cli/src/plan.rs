@@ -82,16 +82,7 @@ mod tests {
         for text in ["127.0.0.1:8080", "localhost:0", "[::1]:65535", "0.0.0.0:80"] {
             assert_eq!(Address::parse("--http", text).unwrap().as_str(), text);
         }
-        for text in [
-            "",
-            "8080",
-            ":8080",
-            "localhost",
-            "localhost:",
-            "::1:80",
-            "h:65536",
-            "h:-1",
-        ] {
+        for text in ["", "8080", ":8080", "localhost", "localhost:", "::1:80", "h:65536", "h:-1"] {
             let failure = Address::parse("--http", text).unwrap_err();
             let expected = format!("--http {text:?} is no address; write HOST:PORT");
             assert!(failure.to_string().starts_with(&expected), "{failure}");

@@ -71,9 +71,7 @@ async fn bind(flag: &str, address: &Address) -> Result<TcpListener, Failure> {
             }
             _ => String::new(),
         };
-        Failure::new(format_args!(
-            "failed to listen on {address}: {error}{remedy}"
-        ))
+        Failure::new(format_args!("failed to listen on {address}: {error}{remedy}"))
     })
 }
 

@@ -15,11 +15,7 @@ fn tollgate(args: &[&str]) -> Command {
 }
 
 fn output(args: &[&str]) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = tollgate(args).output().unwrap();
+    let Output { status, stdout, stderr } = tollgate(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code().unwrap(), text(stdout), text(stderr))
 }
@@ -38,21 +34,13 @@ impl Server {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let stdout = child.stdout.as_mut().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
         let at = line.find("http://").expect("an address is printed") + "http://".len();
         let address = line[at..].split(['"', '\n']).next().unwrap().to_owned();
-        Self {
-            child,
-            line,
-            address,
-        }
+        Self { child, line, address }
     }
 
     fn connect(&self) -> TcpStream {
@@ -89,13 +77,7 @@ impl Server {
 
     fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
-        assert!(
-            Command::new("sh")
-                .args(["-c", &kill])
-                .status()
-                .unwrap()
-                .success()
-        );
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// Waits until nobody is accepted any more, which shows that the stop has begun.
@@ -108,12 +90,7 @@ impl Server {
     /// The exit code and what was said, once it has ended by itself.
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
-        self.child
-            .stderr
-            .as_mut()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        self.child.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().code(), said)
     }
 }
@@ -135,24 +112,13 @@ fn rest(mut stream: TcpStream) -> String {
 #[test]
 fn serves_on_a_free_port_and_says_which() {
     let server = Server::start(&[]);
-    let port: u16 = server
-        .address
-        .strip_prefix("127.0.0.1:")
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert_eq!(
-        server.line,
-        format!("listening on http://127.0.0.1:{port}\n")
-    );
+    let port: u16 = server.address.strip_prefix("127.0.0.1:").unwrap().parse().unwrap();
+    assert_eq!(server.line, format!("listening on http://127.0.0.1:{port}\n"));
     let healthy = server.ask("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     assert!(healthy.starts_with("HTTP/1.1 200 OK\r\n"), "{healthy}");
     for status in ["200 OK", "200 OK", "429 Too Many Requests"] {
         let answer = server.take();
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
-            "{answer}"
-        );
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{answer}");
         assert!(answer.contains("\"binding\":\"user:42\""), "{answer}");
     }
 }
@@ -161,10 +127,7 @@ fn serves_on_a_free_port_and_says_which() {
 fn says_so_in_json_when_asked() {
     let server = Server::start(&["--json"]);
     let line: serde_json::Value = serde_json::from_str(&server.line).unwrap();
-    assert_eq!(
-        line["listening"]["http"],
-        format!("http://{}", server.address)
-    );
+    assert_eq!(line["listening"]["http"], format!("http://{}", server.address));
 }
 
 #[test]
@@ -190,10 +153,7 @@ fn sigterm_and_sigint_finish_what_is_under_way_and_exit_fine() {
         server.wait_closed();
         busy.write_all(BODY.as_bytes()).unwrap();
         let answer = rest(busy);
-        assert!(
-            answer.starts_with("HTTP/1.1 200 OK\r\n"),
-            "SIG{signal}: {answer}"
-        );
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "SIG{signal}: {answer}");
         assert_eq!(server.end(), (Some(0), String::new()), "SIG{signal}");
     }
 }

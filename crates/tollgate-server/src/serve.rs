@@ -70,10 +70,7 @@ struct Server {
 impl Server {
     fn new(router: Router, limits: Limits) -> Self {
         let mut protocol = http1::Builder::new();
-        protocol
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
-            .max_buf_size(MAX_BUFFER);
+        protocol.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(MAX_BUFFER);
         Self {
             protocol,
             service: TowerToHyperService::new(router),
@@ -100,9 +97,7 @@ impl Server {
         // Answers are small and whole; waiting to fill a packet only delays them. If it cannot be
         // set the peer is gone, and serving it finds out.
         let _ = stream.set_nodelay(true);
-        let connection = self
-            .protocol
-            .serve_connection(TokioIo::new(stream), self.service.clone());
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), self.service.clone());
         let connection = self.graceful.watch(connection);
         self.connections.spawn(async move {
             // What goes wrong here is the peer's doing: it hung up, was too slow, or spoke no HTTP.

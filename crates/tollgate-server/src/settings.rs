@@ -18,11 +18,7 @@ pub struct Settings<S> {
 impl<S> Settings<S> {
     /// The defaults, on this store.
     pub fn new(store: S) -> Self {
-        Self {
-            store,
-            dialect: Dialect::default(),
-            limits: Limits::default(),
-        }
+        Self { store, dialect: Dialect::default(), limits: Limits::default() }
     }
 }
 

@@ -162,11 +162,7 @@ impl<'a> View<'a> {
             }
         };
         let values = [reading.capacity, reading.remaining, reset];
-        fields.extend(
-            names
-                .into_iter()
-                .zip(values.map(|value| integer(value).into())),
-        );
+        fields.extend(names.into_iter().zip(values.map(|value| integer(value).into())));
     }
 
     /// What every refusal says, in any dialect.
@@ -191,12 +187,7 @@ impl<'a> View<'a> {
 
     /// Everything that can refuse, the binding one first, each with its place in the set.
     fn enforced(&self) -> impl Iterator<Item = (usize, &'a Policy<'a>, &'a Outcome)> {
-        let pairs = || {
-            self.policies
-                .iter()
-                .zip(self.decision.outcomes())
-                .enumerate()
-        };
+        let pairs = || self.policies.iter().zip(self.decision.outcomes()).enumerate();
         let binding = self.decision.binding();
         let first = binding.and_then(|index| pairs().nth(index));
         let rest = pairs().filter(move |(index, _)| Some(*index) != binding);

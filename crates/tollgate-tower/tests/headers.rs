@@ -37,14 +37,7 @@ fn outcome(reading: Reading) -> Outcome {
 }
 
 fn reading(capacity: u64, remaining: u64, reset: Micros, retry: Retry) -> Reading {
-    Reading {
-        capacity,
-        remaining,
-        reset,
-        retry,
-        delay: Micros::ZERO,
-        units: 0,
-    }
+    Reading { capacity, remaining, reset, retry, delay: Micros::ZERO, units: 0 }
 }
 
 fn decision(outcomes: Vec<Outcome>) -> Decision {
@@ -59,14 +52,8 @@ fn two_allowed() -> (Decision, [Policy<'static>; 2]) {
         outcome(reading(100, 50, Micros::new(29_000_001), Retry::Now)),
     ];
     let policies = [
-        Policy {
-            name: "daily",
-            meter: window("1000/day"),
-        },
-        Policy {
-            name: "per-user",
-            meter: window("100/min"),
-        },
+        Policy { name: "daily", meter: window("1000/day") },
+        Policy { name: "per-user", meter: window("100/min") },
     ];
     (decision(outcomes), policies)
 }
@@ -112,19 +99,11 @@ fn older_dialects_tell_the_binding_one() {
         (
             // At 1,000,000.5 s with 29.000001 s to go.
             Dialect::XRateLimitEpoch,
-            &[
-                "x-ratelimit-limit: 100",
-                "x-ratelimit-remaining: 50",
-                "x-ratelimit-reset: 1000030",
-            ],
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 1000030"],
         ),
         (
             Dialect::XRateLimitDelta,
-            &[
-                "x-ratelimit-limit: 100",
-                "x-ratelimit-remaining: 50",
-                "x-ratelimit-reset: 30",
-            ],
+            &["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"],
         ),
         (Dialect::Off, &[]),
     ] {
@@ -145,10 +124,7 @@ fn a_refusal_says_when_to_come_back_in_every_dialect() {
         for dialect in Dialect::ALL {
             let lines = lines(&decision, &policies, dialect);
             let last = &lines[lines.len() - 2..];
-            let expected = [
-                format!("retry-after: {after}"),
-                "cache-control: no-store".into(),
-            ];
+            let expected = [format!("retry-after: {after}"), "cache-control: no-store".into()];
             assert_eq!(last, expected, "{dialect}");
         }
         let standing = format!("ratelimit: \"per-user\";r=0;t={after}");
@@ -175,46 +151,29 @@ fn shadow_charges_are_not_told() {
     let store = MemoryStore::with_clock(ManualClock::at_secs(6_000));
     let (hard, soft) = (window("10/min"), window("1/min"));
     let mut set = ChargeSet::new();
-    set.push(Charge::take("a", soft, Cost::ONE).enforced(Enforcement::Shadow))
-        .unwrap();
+    set.push(Charge::take("a", soft, Cost::ONE).enforced(Enforcement::Shadow)).unwrap();
     set.push(Charge::take("b", hard, Cost::ONE)).unwrap();
     let decision = store.take_set(&set);
     let policies = [("soft", soft), ("hard", hard)].map(|(name, meter)| Policy { name, meter });
     assert_eq!(
         lines(&decision, &policies, Dialect::Draft11),
-        [
-            "ratelimit-policy: \"hard\";q=10;w=60",
-            "ratelimit: \"hard\";r=9;t=60"
-        ]
+        ["ratelimit-policy: \"hard\";q=10;w=60", "ratelimit: \"hard\";r=9;t=60"]
     );
     let shadow = store.take_set(&ChargeSet::of(set.charges()[0].clone()));
     for dialect in Dialect::ALL {
-        assert!(
-            lines(&shadow, &policies[..1], dialect).is_empty(),
-            "{dialect}"
-        );
+        assert!(lines(&shadow, &policies[..1], dialect).is_empty(), "{dialect}");
     }
 }
 
 #[test]
 fn a_decision_without_numbers_tells_the_policy_alone() {
-    let outcome = Outcome {
-        verdict: Verdict::Deny,
-        enforcement: Enforcement::Enforce,
-        reading: None,
-    };
+    let outcome =
+        Outcome { verdict: Verdict::Deny, enforcement: Enforcement::Enforce, reading: None };
     let decision = decision(vec![outcome]);
-    let policies = [Policy {
-        name: "login",
-        meter: window("5/15m"),
-    }];
+    let policies = [Policy { name: "login", meter: window("5/15m") }];
     assert_eq!(
         lines(&decision, &policies, Dialect::Draft11),
-        [
-            "ratelimit-policy: \"login\";q=5;w=900",
-            "retry-after: 1",
-            "cache-control: no-store",
-        ]
+        ["ratelimit-policy: \"login\";q=5;w=900", "retry-after: 1", "cache-control: no-store",]
     );
     let none = Decision::without_charges(Verdict::Allow, Timestamp::EPOCH, Provenance::Policy);
     for dialect in Dialect::ALL {
@@ -262,19 +221,12 @@ fn dialects_read_back_by_name() {
     }
     let error = "draft-3".parse::<Dialect>().unwrap_err().to_string();
     assert!(error.contains("\"draft-3\""), "{error}");
-    assert!(
-        error.contains("draft-11, draft-7, draft-6, x-ratelimit"),
-        "{error}"
-    );
+    assert!(error.contains("draft-11, draft-7, draft-6, x-ratelimit"), "{error}");
 }
 
 /// A name and two parameters, as an independent reader sees them.
 fn item(entry: &ListEntry) -> (String, Vec<(String, i64)>) {
-    let ListEntry::Item(Item {
-        bare_item: BareItem::String(name),
-        params,
-    }) = entry
-    else {
+    let ListEntry::Item(Item { bare_item: BareItem::String(name), params }) = entry else {
         panic!("not a named item: {entry:?}");
     };
     let params = params.iter().map(|(key, value)| match value {

@@ -88,9 +88,7 @@ impl Digester {
             key[..salt.len()].copy_from_slice(salt);
         }
         let padded = |pad: u8| Sha256::new().after_block(&key.map(|byte| byte ^ pad));
-        Self {
-            salted: Some((padded(0x36), padded(0x5c))),
-        }
+        Self { salted: Some((padded(0x36), padded(0x5c))) }
     }
 
     /// The digest of a value.
@@ -127,10 +125,7 @@ struct Sha256 {
 
 impl Sha256 {
     const fn new() -> Self {
-        Self {
-            state: START,
-            blocks: 0,
-        }
+        Self { state: START, blocks: 0 }
     }
 
     fn after_block(mut self, block: &[u8; BLOCK]) -> Self {
@@ -174,20 +169,13 @@ fn compress(state: &mut [u32; 8], block: &[u8; BLOCK]) {
         let (early, late) = (w[t - 15], w[t - 2]);
         let early = early.rotate_right(7) ^ early.rotate_right(18) ^ (early >> 3);
         let late = late.rotate_right(17) ^ late.rotate_right(19) ^ (late >> 10);
-        w[t] = w[t - 16]
-            .wrapping_add(early)
-            .wrapping_add(w[t - 7])
-            .wrapping_add(late);
+        w[t] = w[t - 16].wrapping_add(early).wrapping_add(w[t - 7]).wrapping_add(late);
     }
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
     for (k, w) in K.iter().zip(w) {
         let sum = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
         let choice = (e & f) ^ (!e & g);
-        let one = h
-            .wrapping_add(sum)
-            .wrapping_add(choice)
-            .wrapping_add(*k)
-            .wrapping_add(w);
+        let one = h.wrapping_add(sum).wrapping_add(choice).wrapping_add(*k).wrapping_add(w);
         let sum = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
         let majority = (a & b) ^ (a & c) ^ (b & c);
         let two = sum.wrapping_add(majority);
@@ -246,16 +234,8 @@ mod tests {
     #[test]
     fn with_a_salt_it_is_hmac_sha_256() {
         for (salt, text, expected) in [
-            (
-                &[0x0b; 20][..],
-                "Hi There",
-                "b0344c61d8db38535ca8afceaf0bf12b",
-            ),
-            (
-                b"Jefe",
-                "what do ya want for nothing?",
-                "5bdcc146bf60754e6a042426089575c7",
-            ),
+            (&[0x0b; 20][..], "Hi There", "b0344c61d8db38535ca8afceaf0bf12b"),
+            (b"Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c7"),
             (
                 &[0xaa; 131],
                 "Test Using Larger Than Block-Size Key - Hash Key First",
@@ -268,9 +248,6 @@ mod tests {
 
     #[test]
     fn nothing_shows_the_salt() {
-        assert_eq!(
-            format!("{:?}", Digester::salted(b"secret")),
-            "Digester(salt: set)"
-        );
+        assert_eq!(format!("{:?}", Digester::salted(b"secret")), "Digester(salt: set)");
     }
 }

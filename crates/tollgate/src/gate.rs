@@ -75,9 +75,8 @@ impl<S: Store> Gate<S> {
     /// A gate with `policy` over `store`, whose fallback is a small store on the system's clock.
     pub fn new(policy: impl Into<Arc<Policy>>, store: S) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let bounds = MemoryStoreBuilder::default()
-            .max_keys(LOCAL_KEYS)
-            .max_log_entries(LOCAL_LOG_ENTRIES);
+        let bounds =
+            MemoryStoreBuilder::default().max_keys(LOCAL_KEYS).max_log_entries(LOCAL_LOG_ENTRIES);
         Self {
             policy: RwLock::new(policy.into()),
             limiter: Limiter::new(store),
@@ -187,13 +186,7 @@ impl<S: Store> Gate<S> {
                 (decision, Some(error))
             }
         };
-        Admission {
-            decision,
-            policy,
-            rules,
-            ground: None,
-            store_error,
-        }
+        Admission { decision, policy, rules, ground: None, store_error }
     }
 }
 

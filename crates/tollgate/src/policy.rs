@@ -217,8 +217,7 @@ impl Policy {
 
     /// What the rule of this number does when the store cannot be asked.
     pub(crate) fn fallback_of(&self, rule: u32) -> Fallback {
-        self.rule(rule as usize)
-            .map_or_else(Fallback::default, Rule::fallback)
+        self.rule(rule as usize).map_or_else(Fallback::default, Rule::fallback)
     }
 
     /// Why a request meets the rules it meets, and not the others.

@@ -96,9 +96,7 @@ impl<'a> Costs<'a> {
     /// So many of one unit and nothing else, not even a request: what a finished call turned out to
     /// cost beyond its estimate, say.
     pub fn only(unit: &'a str, cost: Cost) -> Self {
-        Self {
-            units: smallvec![(unit, cost)],
-        }
+        Self { units: smallvec![(unit, cost)] }
     }
 
     /// The same costs with `cost` in `unit`, instead of any there was.
@@ -144,10 +142,7 @@ mod tests {
     #[test]
     fn a_repeated_axis_replaces() {
         let subject = Subject::from_iter([("ip", "a"), ("user", "b"), ("ip", "c")]);
-        assert_eq!(
-            subject.iter().collect::<Vec<_>>(),
-            [("ip", "c"), ("user", "b")]
-        );
+        assert_eq!(subject.iter().collect::<Vec<_>>(), [("ip", "c"), ("user", "b")]);
     }
 
     #[test]

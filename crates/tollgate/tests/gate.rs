@@ -81,9 +81,7 @@ impl Scene {
 
     /// How many of `count` requests pass.
     fn passed(&self, count: usize, values: &[(&str, &str)]) -> usize {
-        (0..count)
-            .filter(|_| self.admit(values).is_allowed())
-            .count()
+        (0..count).filter(|_| self.admit(values).is_allowed()).count()
     }
 }
 
@@ -99,9 +97,7 @@ fn cost(units: u64) -> Cost {
 fn summary(admission: &Admission) -> Vec<(&str, Verdict, Option<u64>)> {
     let remaining = |outcome: &Outcome| outcome.reading.map(|reading| reading.remaining);
     let outcomes = admission.outcomes();
-    outcomes
-        .map(|(rule, outcome)| (rule.name(), outcome.verdict, remaining(outcome)))
-        .collect()
+    outcomes.map(|(rule, outcome)| (rule.name(), outcome.verdict, remaining(outcome))).collect()
 }
 
 use Verdict::{Allow, Deny};
@@ -111,29 +107,15 @@ fn one_refusal_refuses_all_and_charges_none() {
     let scene = Scene::new(
         Policy::builder()
             .rule(Rule::new("all").quota("10/min"))
-            .rule(
-                Rule::new("user")
-                    .by("user")
-                    .quota("2/min")
-                    .algorithm(Algorithm::SlidingLog),
-            )
-            .rule(
-                Rule::new("route")
-                    .by("route")
-                    .quota("5/min")
-                    .algorithm(Algorithm::TokenBucket),
-            ),
+            .rule(Rule::new("user").by("user").quota("2/min").algorithm(Algorithm::SlidingLog))
+            .rule(Rule::new("route").by("route").quota("5/min").algorithm(Algorithm::TokenBucket)),
     );
     let values = [("user", "u"), ("route", "/")];
     assert_eq!(scene.passed(5, &values), 2);
     let refused = scene.admit(&values);
     assert_eq!(
         summary(&refused),
-        [
-            ("all", Allow, Some(8)),
-            ("user", Deny, Some(0)),
-            ("route", Allow, Some(3))
-        ]
+        [("all", Allow, Some(8)), ("user", Deny, Some(0)), ("route", Allow, Some(3))]
     );
     assert_eq!(refused.provenance(), Provenance::Store);
     let (rule, outcome) = refused.binding().unwrap();
@@ -149,21 +131,13 @@ fn two_units_are_one_set() {
     let scene = Scene::new(
         Policy::builder()
             .rule(Rule::new("calls").by("key").quota("60/min"))
-            .rule(
-                Rule::new("tokens")
-                    .by("key")
-                    .unit("tokens")
-                    .quota("100000/min"),
-            ),
+            .rule(Rule::new("tokens").by("key").unit("tokens").quota("100000/min")),
     );
     let key = [("key", "k")];
     let tokens = |count| Costs::default().with("tokens", cost(count));
     assert!(scene.admit_at(&key, &tokens(99_999)).is_allowed());
     let refused = scene.admit_at(&key, &tokens(2));
-    assert_eq!(
-        summary(&refused),
-        [("calls", Allow, Some(59)), ("tokens", Deny, Some(1))]
-    );
+    assert_eq!(summary(&refused), [("calls", Allow, Some(59)), ("tokens", Deny, Some(1))]);
     assert!(scene.admit_at(&key, &tokens(1)).is_allowed());
     // Without tokens the rule about tokens has no say.
     assert_eq!(scene.passed(100, &key), 58);
@@ -174,16 +148,13 @@ fn two_units_are_one_set() {
 #[test]
 fn the_policy_decides_alone_where_it_can() {
     let scene = Scene::broken(
-        Policy::builder()
-            .allow_network("ip", "10.0.0.0/8")
-            .deny("user", "mallory")
-            .rule(
-                Rule::new("user")
-                    .when("route", "/u/*")
-                    .by("user")
-                    .quota("1/min")
-                    .missing(Missing::Deny),
-            ),
+        Policy::builder().allow_network("ip", "10.0.0.0/8").deny("user", "mallory").rule(
+            Rule::new("user")
+                .when("route", "/u/*")
+                .by("user")
+                .quota("1/min")
+                .missing(Missing::Deny),
+        ),
     );
     let allowed = scene.admit(&[("ip", "10.1.1.1"), ("route", "/u/")]);
     assert!(allowed.is_allowed());
@@ -195,10 +166,7 @@ fn the_policy_decides_alone_where_it_can() {
     assert!(matches!(banned.reason(), Some(Reason::Denylisted(entry)) if entry.axis() == "user"));
     let nobody = scene.admit(&[("route", "/u/x")]);
     assert!(!nobody.is_allowed());
-    assert!(matches!(
-        nobody.reason(),
-        Some(Reason::MissingAxis { axis: "user", .. })
-    ));
+    assert!(matches!(nobody.reason(), Some(Reason::MissingAxis { axis: "user", .. })));
     assert_eq!(nobody.rule().unwrap().name(), "user");
     let free = scene.admit(&[("route", "/"), ("user", "u")]);
     assert!(free.is_allowed());
@@ -222,10 +190,7 @@ fn a_shadow_rule_tells_and_never_refuses() {
     assert_eq!(scene.passed(2, &[]), 2);
     let third = scene.admit(&[]);
     assert!(third.is_allowed());
-    assert_eq!(
-        summary(&third),
-        [("strict", Deny, Some(0)), ("real", Allow, Some(1))]
-    );
+    assert_eq!(summary(&third), [("strict", Deny, Some(0)), ("real", Allow, Some(1))]);
     assert_eq!(third.rule().unwrap().name(), "real");
     assert_eq!(scene.passed(5, &[]), 1);
     // A refused set does not charge the shadow either.
@@ -303,32 +268,18 @@ fn local_rules_are_decided_all_or_nothing() {
     assert_eq!(scene.passed(9, &[("user", "v")]), 2);
     assert_eq!(scene.passed(9, &[("user", "w")]), 1);
     let refused = scene.admit(&[("user", "w")]);
-    assert_eq!(
-        summary(&refused),
-        [("all", Deny, Some(0)), ("user", Allow, Some(1))]
-    );
+    assert_eq!(summary(&refused), [("all", Deny, Some(0)), ("user", Allow, Some(1))]);
     assert!(matches!(refused.retry(), Retry::After(_)));
 }
 
 #[test]
 fn a_shadow_rule_refuses_nobody_during_an_outage_either() {
     for fallback in [Fallback::Allow, Fallback::Deny, Fallback::Local] {
-        let shadow = Rule::new("s")
-            .quota("1/min")
-            .shadow()
-            .on_store_failure(fallback);
+        let shadow = Rule::new("s").quota("1/min").shadow().on_store_failure(fallback);
         let scene = Scene::broken(Policy::builder().rule(shadow));
         assert_eq!(scene.passed(3, &[]), 3, "{fallback:?}");
-        let (_, outcome) = scene
-            .admit(&[])
-            .binding()
-            .map(|(r, o)| (r.clone(), *o))
-            .unwrap();
-        let would = if fallback == Fallback::Allow {
-            Allow
-        } else {
-            Deny
-        };
+        let (_, outcome) = scene.admit(&[]).binding().map(|(r, o)| (r.clone(), *o)).unwrap();
+        let would = if fallback == Fallback::Allow { Allow } else { Deny };
         assert_eq!(outcome.verdict, would);
     }
 }
@@ -338,14 +289,8 @@ fn a_group_falls_back_as_a_group() {
     const ALL: [Fallback; 3] = [Fallback::Allow, Fallback::Deny, Fallback::Local];
     for first in ALL {
         for second in ALL {
-            let one = Rule::new("a")
-                .quota("1/min")
-                .any_of(3)
-                .on_store_failure(first);
-            let two = Rule::new("b")
-                .quota("2/min")
-                .any_of(3)
-                .on_store_failure(second);
+            let one = Rule::new("a").quota("1/min").any_of(3).on_store_failure(first);
+            let two = Rule::new("b").quota("2/min").any_of(3).on_store_failure(second);
             let scene = Scene::broken(Policy::builder().rule(one).rule(two));
             let each = BTreeSet::from([(first, 1), (second, 2)].map(|(by, limit)| match by {
                 Fallback::Allow => 5,
@@ -363,12 +308,7 @@ fn a_group_falls_back_as_a_group() {
 fn a_group_excused_by_one_member_does_not_keep_others_from_counting() {
     let scene = Scene::broken(
         Policy::builder()
-            .rule(
-                Rule::new("a")
-                    .quota("9/min")
-                    .any_of(0)
-                    .on_store_failure(Fallback::Allow),
-            )
+            .rule(Rule::new("a").quota("9/min").any_of(0).on_store_failure(Fallback::Allow))
             .rule(Rule::new("b").quota("1/min").any_of(0))
             .rule(Rule::new("all").quota("3/min")),
     );
@@ -401,16 +341,11 @@ fn an_answer_that_fits_no_question_is_none() {
             std::future::ready(sets.iter().map(|_| Ok(decision.clone())).collect())
         }
     }
-    let rule = Rule::new("r")
-        .quota("1/min")
-        .on_store_failure(Fallback::Deny);
+    let rule = Rule::new("r").quota("1/min").on_store_failure(Fallback::Deny);
     let gate = Gate::new(build(Policy::builder().rule(rule)), Wrong);
     let admission = now(gate.admit(&Subject::new(), &Costs::default()));
     assert!(!admission.is_allowed());
-    assert_eq!(
-        admission.store_error().unwrap().kind(),
-        StoreErrorKind::Protocol
-    );
+    assert_eq!(admission.store_error().unwrap().kind(), StoreErrorKind::Protocol);
 }
 
 #[test]
@@ -449,20 +384,11 @@ fn a_refund_gives_back_what_was_taken_and_no_more() {
         let admitted = scene.admit_at(&[], &estimate);
         assert!(admitted.is_allowed());
         // The shadow did not fit, so it has nothing to give back; a part comes back as a part.
-        assert_eq!(
-            refund(&Costs::only("tokens", cost(300)), &admitted),
-            [("tokens".into(), 300)]
-        );
+        assert_eq!(refund(&Costs::only("tokens", cost(300)), &admitted), [("tokens".into(), 300)]);
         let too_much = Costs::requests(cost(9)).with("cents", cost(1));
-        assert_eq!(
-            refund(&too_much, &admitted),
-            [("calls".into(), 2), ("calls".into(), 2)]
-        );
+        assert_eq!(refund(&too_much, &admitted), [("calls".into(), 2), ("calls".into(), 2)]);
         let state = scene.admit_at(&[], &Costs::requests(cost(1)).with("tokens", cost(100)));
-        let left: Vec<_> = summary(&state)
-            .iter()
-            .map(|(_, _, left)| left.unwrap())
-            .collect();
+        let left: Vec<_> = summary(&state).iter().map(|(_, _, left)| left.unwrap()).collect();
         assert_eq!(left, [9, 99, 400, 5]);
         // A refusal took nothing.
         let refused = scene.admit_at(&[], &Costs::requests(cost(10)));
@@ -487,11 +413,7 @@ fn of_two_quotas_only_the_one_that_was_charged_gives_back() {
 #[test]
 fn a_refund_goes_to_whoever_decided() {
     let scene = Scene::new(
-        Policy::builder().rule(
-            Rule::new("r")
-                .quota("10/min")
-                .algorithm(Algorithm::TokenBucket),
-        ),
+        Policy::builder().rule(Rule::new("r").quota("10/min").algorithm(Algorithm::TokenBucket)),
     );
     let ten = Costs::requests(cost(10));
     let by_store = scene.admit_at(&[], &ten);
@@ -502,10 +424,7 @@ fn a_refund_goes_to_whoever_decided() {
     assert_eq!(lost.unwrap_err().kind(), StoreErrorKind::Unavailable);
     scene.set_down(false);
     now(scene.gate.refund(&Subject::new(), &ten, &by_fallback)).unwrap();
-    assert!(
-        !scene.admit(&[]).is_allowed(),
-        "the store was given what it never took"
-    );
+    assert!(!scene.admit(&[]).is_allowed(), "the store was given what it never took");
     let at = by_store.decision().at();
     let back = now(scene.gate.refund_at(&Subject::new(), &ten, at)).unwrap();
     assert_eq!(back.outcomes().next().unwrap().1.reading.unwrap().units, 10);
@@ -526,23 +445,14 @@ fn a_new_policy_keeps_usage_and_acts_at_once() {
         let old = scene.gate.set_policy(policy("6/min"));
         assert_eq!(old.rules().count(), 1);
         let lowered = scene.passed(20, &user);
-        assert!(
-            lowered <= 2,
-            "{algorithm}: lowering granted {lowered} extra"
-        );
+        assert!(lowered <= 2, "{algorithm}: lowering granted {lowered} extra");
         scene.gate.set_policy(policy("20/min"));
         let raised = scene.passed(40, &user);
-        assert!(
-            (1..=16).contains(&raised),
-            "{algorithm}: raising gave {raised}"
-        );
+        assert!((1..=16).contains(&raised), "{algorithm}: raising gave {raised}");
         let total = 4 + lowered + raised;
         assert!(total <= 20, "{algorithm}: {total} in one instant");
         // Another name is another bucket.
-        let other = Rule::new("other")
-            .by("user")
-            .quota("3/min")
-            .algorithm(algorithm);
+        let other = Rule::new("other").by("user").quota("3/min").algorithm(algorithm);
         scene.gate.set_policy(build(Policy::builder().rule(other)));
         assert_eq!(scene.passed(9, &user), 3);
     }
@@ -550,20 +460,13 @@ fn a_new_policy_keeps_usage_and_acts_at_once() {
 
 #[test]
 fn an_admission_keeps_the_policy_it_was_made_by() {
-    let scene = Scene::new(
-        Policy::builder()
-            .version(1)
-            .rule(Rule::new("old").quota("5/min")),
-    );
+    let scene = Scene::new(Policy::builder().version(1).rule(Rule::new("old").quota("5/min")));
     let admission = scene.admit(&[]);
     scene.gate.set_policy(build(Policy::builder().version(2)));
     assert_eq!(admission.rule().unwrap().name(), "old");
     assert_eq!(admission.policy().version(), 1);
     assert_eq!(scene.gate.policy().version(), 2);
-    let back = now(scene
-        .gate
-        .refund(&Subject::new(), &Costs::default(), &admission))
-    .unwrap();
+    let back = now(scene.gate.refund(&Subject::new(), &Costs::default(), &admission)).unwrap();
     assert_eq!(summary(&back), [("old", Allow, Some(5))]);
 }
 
@@ -586,10 +489,8 @@ fn the_sync_twins_agree_with_the_futures() {
     let (one, two) = (Gate::new(policy(), store()), Gate::new(policy(), store()));
     let subject = Subject::new().with("ip", "a");
     for _ in 0..5 {
-        let peeked = (
-            one.peek_now(&subject, &Costs::default()),
-            now(two.peek(&subject, &Costs::default())),
-        );
+        let peeked =
+            (one.peek_now(&subject, &Costs::default()), now(two.peek(&subject, &Costs::default())));
         assert_eq!(peeked.0.decision(), peeked.1.decision());
         let admitted = (
             one.admit_now(&subject, &Costs::default()),
@@ -601,9 +502,7 @@ fn the_sync_twins_agree_with_the_futures() {
 
 #[test]
 fn a_leaky_buckets_delay_reaches_the_admission() {
-    let rule = Rule::new("r")
-        .quota("60/min burst 3")
-        .algorithm(Algorithm::LeakyBucket);
+    let rule = Rule::new("r").quota("60/min burst 3").algorithm(Algorithm::LeakyBucket);
     let scene = Scene::new(Policy::builder().rule(rule));
     assert_eq!(scene.admit(&[]).delay(), Micros::ZERO);
     assert_eq!(scene.admit(&[]).delay(), Micros::from_secs(1));
@@ -645,8 +544,6 @@ fn admissions_and_their_futures_can_be_sent() {
     fn shareable<T: Send + Sync + 'static>(_: &T) {}
     let scene = Scene::new(Policy::builder());
     shareable(&scene.gate);
-    let admission = now(sendable(
-        scene.gate.admit(&Subject::new(), &Costs::default()),
-    ));
+    let admission = now(sendable(scene.gate.admit(&Subject::new(), &Costs::default())));
     shareable(&admission);
 }

@@ -27,10 +27,7 @@ fn charges(policy: &Policy, values: &[(&str, &str)]) -> Vec<Charge<'static>> {
 
 fn keys(policy: &Policy, values: &[(&str, &str)]) -> Vec<String> {
     let charges = charges(policy, values);
-    charges
-        .iter()
-        .map(|charge| charge.key.to_string())
-        .collect()
+    charges.iter().map(|charge| charge.key.to_string()).collect()
 }
 
 fn limits(policy: &Policy, values: &[(&str, &str)]) -> Vec<u64> {
@@ -45,15 +42,9 @@ fn errors(builder: PolicyBuilder) -> Vec<String> {
 
 #[test]
 fn a_rule_applies_when_all_its_conditions_hold() {
-    let policy = build(
-        Policy::builder().rule(Rule::new("all").quota("9/s")).rule(
-            Rule::new("login")
-                .when("method", "POST")
-                .when("route", "/auth/*")
-                .by("ip")
-                .quota("5/15m"),
-        ),
-    );
+    let policy = build(Policy::builder().rule(Rule::new("all").quota("9/s")).rule(
+        Rule::new("login").when("method", "POST").when("route", "/auth/*").by("ip").quota("5/15m"),
+    ));
     let post = [("method", "POST"), ("route", "/auth/login"), ("ip", "::1")];
     assert_eq!(keys(&policy, &post), ["all", "login:ip=%3A%3A1"]);
     for other in [
@@ -80,26 +71,17 @@ fn every_charge_knows_its_rule() {
     let resolution = policy.resolve(&subject(&[("x", "2")]), &Costs::default());
     let charges = resolution.charges().unwrap();
     assert_eq!(charges.rules().collect::<Vec<_>>(), [1, 1, 2]);
-    let enforcements: Vec<_> = charges
-        .set()
-        .charges()
-        .iter()
-        .map(|c| c.enforcement)
-        .collect();
+    let enforcements: Vec<_> = charges.set().charges().iter().map(|c| c.enforcement).collect();
     let enforce = Enforcement::Enforce;
     assert_eq!(enforcements, [enforce, enforce, Enforcement::Shadow]);
 }
 
 #[test]
 fn several_quotas_of_a_rule_share_a_key_and_differ_in_period() {
-    let quotas = [
-        Quota::per_second(10).unwrap(),
-        Quota::per_day(1_000).unwrap(),
-    ];
-    for rule in [
-        Rule::new("r").by("ip").quota("10/s; 1000/day"),
-        Rule::new("r").by("ip").quota(quotas),
-    ] {
+    let quotas = [Quota::per_second(10).unwrap(), Quota::per_day(1_000).unwrap()];
+    for rule in
+        [Rule::new("r").by("ip").quota("10/s; 1000/day"), Rule::new("r").by("ip").quota(quotas)]
+    {
         let policy = build(Policy::builder().rule(rule));
         let charges = charges(&policy, &[("ip", "a")]);
         assert_eq!(charges.len(), 2);
@@ -112,17 +94,12 @@ fn several_quotas_of_a_rule_share_a_key_and_differ_in_period() {
 fn tiers_go_by_value_then_default_then_the_strictest() {
     let tiers = [("paid", "1000/min"), ("free", "100/day"), ("trial", "1/s")];
     let plain = Rule::new("plan").by("tenant").tier("plan", tiers);
-    let with_default = plain
-        .clone()
-        .tier("plan", tiers.into_iter().chain([("default", "7/day")]));
+    let with_default = plain.clone().tier("plan", tiers.into_iter().chain([("default", "7/day")]));
     let with_quota = plain.clone().quota("8/day");
     for (rule, unknown) in [(plain, 100), (with_default, 7), (with_quota, 8)] {
         let policy = build(Policy::builder().rule(rule));
         let limit = |plan| limits(&policy, &[("tenant", "t"), ("plan", plan)])[0];
-        assert_eq!(
-            (limit("paid"), limit("free"), limit("trial")),
-            (1_000, 100, 1)
-        );
+        assert_eq!((limit("paid"), limit("free"), limit("trial")), (1_000, 100, 1));
         assert_eq!(limit("gold"), unknown);
         assert_eq!(limits(&policy, &[("tenant", "t")]), [unknown]);
     }
@@ -143,16 +120,8 @@ fn the_first_matching_override_stands_in_for_quota_and_tiers() {
     let policy = build(
         Policy::builder()
             .rule(Rule::new("other").quota("1/s"))
-            .rule(
-                Rule::new("plan")
-                    .by("tenant")
-                    .tier("plan", [("free", "100/day")]),
-            )
-            .overriding(
-                Override::new("plan", "5/day")
-                    .when("tenant", "acme")
-                    .when("region", "eu"),
-            )
+            .rule(Rule::new("plan").by("tenant").tier("plan", [("free", "100/day")]))
+            .overriding(Override::new("plan", "5/day").when("tenant", "acme").when("region", "eu"))
             .overriding(Override::new("plan", "6/day").when("tenant", "acme*"))
             .overriding(Override::new("plan", "7/day; 1/s").when("tenant", "acme*")),
     );
@@ -170,10 +139,7 @@ fn a_margin_lowers_every_quota_of_the_rule() {
             .rule(
                 Rule::new("vendor")
                     .by("account")
-                    .tier(
-                        "plan",
-                        [("big", "1000/min burst 200"), ("default", "1/min")],
-                    )
+                    .tier("plan", [("big", "1000/min burst 200"), ("default", "1/min")])
                     .algorithm(Algorithm::TokenBucket)
                     .margin(5),
             )
@@ -196,10 +162,7 @@ fn a_rule_charges_in_its_own_unit() {
     let costs_of = |costs: &Costs<'_>| -> Vec<(String, Charge<'static>)> {
         let resolution = policy.resolve(&Subject::new(), costs);
         let charges = resolution.charges().unwrap().set().charges().to_vec();
-        charges
-            .into_iter()
-            .map(|c| (c.key.to_string(), c))
-            .collect()
+        charges.into_iter().map(|c| (c.key.to_string(), c)).collect()
     };
     let taken = |costs: &Costs<'_>| -> Vec<(String, u64)> {
         let charges = costs_of(costs).into_iter();
@@ -211,17 +174,9 @@ fn a_rule_charges_in_its_own_unit() {
             .collect()
     };
     assert_eq!(taken(&Costs::default()), [("calls".into(), 1)]);
-    let both = Costs::requests(cost(2))
-        .with("tokens", cost(1_200))
-        .with("cents", cost(3));
-    assert_eq!(
-        taken(&both),
-        [("calls".into(), 2), ("tokens".into(), 1_200)]
-    );
-    assert_eq!(
-        taken(&Costs::only("tokens", cost(5))),
-        [("tokens".into(), 5)]
-    );
+    let both = Costs::requests(cost(2)).with("tokens", cost(1_200)).with("cents", cost(3));
+    assert_eq!(taken(&both), [("calls".into(), 2), ("tokens".into(), 1_200)]);
+    assert_eq!(taken(&Costs::only("tokens", cost(5))), [("tokens".into(), 5)]);
 }
 
 #[test]
@@ -248,10 +203,7 @@ fn a_missing_axis_is_skipped_shared_or_denied() {
 
 #[test]
 fn a_shared_bucket_is_nobodys_own() {
-    let rule = Rule::new("r")
-        .by("user")
-        .quota("1/s")
-        .missing(Missing::Share);
+    let rule = Rule::new("r").by("user").quota("1/s").missing(Missing::Share);
     let policy = build(Policy::builder().rule(rule));
     let shared = keys(&policy, &[]);
     for value in ["", "user", ":", "r", "-"] {
@@ -277,11 +229,7 @@ fn lists_hold_values_and_networks() {
         ("ip", "::ffff:10.1.2.3", 1),
         ("ip", "2001:db8:1::5", 2),
     ] {
-        assert_eq!(
-            of(axis, value),
-            Resolution::Allowlisted { entry },
-            "{value}"
-        );
+        assert_eq!(of(axis, value), Resolution::Allowlisted { entry }, "{value}");
     }
     for (axis, value, entry) in [("user", "admin-mallory", 0), ("ip", "10.6.6.6", 1)] {
         assert_eq!(of(axis, value), Resolution::Denylisted { entry }, "{value}");
@@ -329,18 +277,11 @@ fn private_and_long_values_stand_in_keys_as_digests() {
     };
     let alice = [("email", "alice@example.com")];
     // printf %s alice@example.com | sha256sum
-    assert_eq!(
-        keys(&policy(""), &alice),
-        ["h:email=#ff8d9819fc0e12bf0d24892e45987e24"]
-    );
+    assert_eq!(keys(&policy(""), &alice), ["h:email=#ff8d9819fc0e12bf0d24892e45987e24"]);
     let salted = keys(&policy("pepper"), &alice);
     assert_ne!(salted, keys(&policy(""), &alice));
     assert_ne!(salted, keys(&policy("salt"), &alice));
-    assert_eq!(
-        salted,
-        keys(&policy("pepper"), &alice),
-        "the same in every process"
-    );
+    assert_eq!(salted, keys(&policy("pepper"), &alice), "the same in every process");
 
     let (short, long) = ("x".repeat(128), "x".repeat(129));
     let key = |value: &str| keys(&policy(""), &[("path", value)])[0].clone();
@@ -353,27 +294,17 @@ fn private_and_long_values_stand_in_keys_as_digests() {
 
 #[test]
 fn no_two_subjects_share_a_bucket() {
-    let rule = Rule::new("r")
-        .by("a")
-        .by("b")
-        .quota("1/s")
-        .missing(Missing::Share);
+    let rule = Rule::new("r").by("a").by("b").quota("1/s").missing(Missing::Share);
     let policy = build(Policy::builder().rule(rule));
-    let values = [
-        "", "1", "1:b=2", ":b", "=", "%3A", ":", "#", "{1}", "é", "b", "*",
-    ];
+    let values = ["", "1", "1:b=2", ":b", "=", "%3A", ":", "#", "{1}", "é", "b", "*"];
     let options = || [None].into_iter().chain(values.into_iter().map(Some));
     let mut seen = std::collections::HashSet::new();
     for a in options() {
         for b in options() {
             let pairs = [("a", a), ("b", b)].into_iter();
-            let subject = pairs
-                .filter_map(|(axis, value)| Some((axis, value?)))
-                .collect();
+            let subject = pairs.filter_map(|(axis, value)| Some((axis, value?))).collect();
             let resolution = policy.resolve(&subject, &Costs::default());
-            let key = resolution.charges().unwrap().set().charges()[0]
-                .key
-                .to_string();
+            let key = resolution.charges().unwrap().set().charges()[0].key.to_string();
             assert!(seen.insert(key), "{a:?} {b:?}");
         }
     }
@@ -388,22 +319,12 @@ fn everything_wrong_is_reported_at_once_with_its_place() {
         .rule(Rule::new("a").quota("1/s burst 5"))
         .rule(Rule::new("b"))
         .rule(Rule::new("c").quota("1/s").margin(100).unit(""))
-        .rule(Rule::new("d").tier(
-            "plan",
-            [("free", "x"), ("free", "1/s"), ("paid", "1/s burst 2")],
-        ))
+        .rule(
+            Rule::new("d").tier("plan", [("free", "x"), ("free", "1/s"), ("paid", "1/s burst 2")]),
+        )
         .rule(Rule::new("e").tier("", Vec::<(String, Quota)>::new()))
-        .rule(
-            Rule::new("f")
-                .tier("plan", [("default", "1/s")])
-                .quota("2/s"),
-        )
-        .rule(
-            Rule::new("g")
-                .when("route", r"\d")
-                .when("", "x")
-                .quota("1/s"),
-        )
+        .rule(Rule::new("f").tier("plan", [("default", "1/s")]).quota("2/s"))
+        .rule(Rule::new("g").when("route", r"\d").when("", "x").quota("1/s"))
         .rule(Rule::new("h").any_of(1).quota("1/s; 5/min"))
         .rule(Rule::new("i").quota([Quota::per_day(1).unwrap(), Quota::per_day(2).unwrap()]))
         .rule(Rule::new("j").quota(Vec::new()))
@@ -444,31 +365,17 @@ fn everything_wrong_is_reported_at_once_with_its_place() {
         "deny-list entry 1: axis \"user\": the pattern is empty",
     ];
     for line in expected {
-        assert!(
-            text.iter().any(|error| error.contains(line)),
-            "no {line:?} in {text:#?}"
-        );
+        assert!(text.iter().any(|error| error.contains(line)), "no {line:?} in {text:#?}");
     }
     assert_eq!(text.len(), expected.len(), "{text:#?}");
     assert_eq!(found.to_string().lines().count(), text.len());
-    let quota = found
-        .iter()
-        .find(|error| error.to_string().contains("fortnight"))
-        .unwrap();
+    let quota = found.iter().find(|error| error.to_string().contains("fortnight")).unwrap();
     assert_eq!(quota.field(), "quota");
-    assert_eq!(
-        *quota.place(),
-        Place::Rule {
-            index: 1,
-            name: "a".into()
-        }
-    );
+    assert_eq!(*quota.place(), Place::Rule { index: 1, name: "a".into() });
 }
 
 fn many(count: usize, rule: impl Fn(usize) -> Rule) -> PolicyBuilder {
-    (0..count)
-        .map(rule)
-        .fold(Policy::builder(), PolicyBuilder::rule)
+    (0..count).map(rule).fold(Policy::builder(), PolicyBuilder::rule)
 }
 
 #[test]
@@ -477,10 +384,7 @@ fn more_rules_than_a_set_holds_need_conditions_that_exclude_each_other() {
     let plain = |index: usize| Rule::new(name(index)).quota("1/s");
     assert!(many(ChargeSet::MAX, plain).build().is_ok());
     let found = errors(many(ChargeSet::MAX + 1, plain));
-    assert!(
-        found[0].contains("meet 17 quotas at once, and at most 16"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("meet 17 quotas at once, and at most 16"), "{found:?}");
     let twofold = |index: usize| Rule::new(name(index)).quota("1/s; 1/min");
     assert!(errors(many(9, twofold))[0].contains("18 quotas"));
     let overridden =
@@ -503,9 +407,7 @@ fn more_rules_than_a_set_holds_need_conditions_that_exclude_each_other() {
     // A literal and the patterns that match it go together.
     let mixed = |index: usize| match index {
         0 => plain(index).when("route", "/a"),
-        _ => plain(index)
-            .when("route", "/*")
-            .when("route", format!("/{}*", ["a", "b"][index % 2])),
+        _ => plain(index).when("route", "/*").when("route", format!("/{}*", ["a", "b"][index % 2])),
     };
     assert!(many(31, mixed).build().is_ok());
     assert!(errors(many(34, mixed))[0].contains("17 quotas"));
@@ -537,9 +439,8 @@ fn no_subject_ever_exceeds_the_bound() {
     const AXES: [&str; 3] = ["x", "y", "z"];
     let mut state = 1_u64;
     let mut random = |below: usize| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
     let (mut compiled, mut refused, mut fullest) = (0, 0, 0);
@@ -560,14 +461,8 @@ fn no_subject_ever_exceeds_the_bound() {
         compiled += 1;
         for number in 0..VALUES.len().pow(3) {
             let value = |place: u32| VALUES[number / VALUES.len().pow(place) % VALUES.len()];
-            let subject = AXES
-                .into_iter()
-                .zip([value(0), value(1), value(2)])
-                .collect();
-            let explained = policy
-                .explain(&subject, &Costs::default())
-                .rules
-                .into_iter();
+            let subject = AXES.into_iter().zip([value(0), value(1), value(2)]).collect();
+            let explained = policy.explain(&subject, &Costs::default()).rules.into_iter();
             let expected: usize = explained
                 .map(|explained| match explained.because {
                     Because::Applies { charges, .. } => charges.len(),
@@ -580,10 +475,7 @@ fn no_subject_ever_exceeds_the_bound() {
         }
     }
     // Or the test would say nothing.
-    assert!(
-        compiled > 50 && refused > 50,
-        "{compiled} compiled, {refused} refused"
-    );
+    assert!(compiled > 50 && refused > 50, "{compiled} compiled, {refused} refused");
     assert!(fullest >= 15, "{fullest}");
 }
 
@@ -595,12 +487,7 @@ fn explain_agrees_with_resolve_and_says_why_not() {
             .allow("user", "root")
             .rule(Rule::new("tokens").unit("tokens").quota("1/s"))
             .rule(Rule::new("route").when("route", "/api/*").quota("1/s"))
-            .rule(
-                Rule::new("tenant")
-                    .by("tenant")
-                    .quota("1/s")
-                    .missing(Missing::Deny),
-            )
+            .rule(Rule::new("tenant").by("tenant").quota("1/s").missing(Missing::Deny))
             .rule(Rule::new("ip").by("ip").quota("1/s"))
             .rule(Rule::new("plan").by("user").tier("plan", [("free", "2/s")]))
             .overriding(Override::new("plan", "3/s").when("user", "u")),
@@ -610,11 +497,7 @@ fn explain_agrees_with_resolve_and_says_why_not() {
     let explanation = policy.explain(&subject, &Costs::default());
     assert_eq!(explanation.allowlisted.unwrap().axis(), "user");
     assert!(explanation.denylisted.is_none());
-    let lines: Vec<String> = explanation
-        .rules
-        .iter()
-        .map(|e| e.because.to_string())
-        .collect();
+    let lines: Vec<String> = explanation.rules.iter().map(|e| e.because.to_string()).collect();
     assert_eq!(
         lines,
         [
@@ -636,11 +519,7 @@ fn explain_agrees_with_resolve_and_says_why_not() {
         })
         .inspect(|(charges, source)| {
             let overridden = charges[0].key.scope() == b"plan";
-            let expected = if overridden {
-                Source::Override(0)
-            } else {
-                Source::Rule
-            };
+            let expected = if overridden { Source::Override(0) } else { Source::Rule };
             assert_eq!(*source, expected);
         })
         .flat_map(|(charges, _)| charges)

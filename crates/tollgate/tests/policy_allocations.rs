@@ -47,21 +47,9 @@ fn with_bystanders(policy: PolicyBuilder) -> PolicyBuilder {
         policy.rule(route.by("ip").quota("1/s; 9/min"))
     });
     policy
-        .rule(
-            Rule::new("tokens")
-                .unit("tokens")
-                .by("ip")
-                .quota("1/s")
-                .hash(),
-        )
+        .rule(Rule::new("tokens").unit("tokens").by("ip").quota("1/s").hash())
         .rule(Rule::new("user").by("user").quota("1/s"))
-        .rule(
-            Rule::new("watch")
-                .by("user")
-                .quota("1/s")
-                .missing(Missing::Deny)
-                .shadow(),
-        )
+        .rule(Rule::new("watch").by("user").quota("1/s").missing(Missing::Deny).shadow())
         .rule(Rule::new("glob").when("route", "*?x*y*").quota("1/s"))
         .overriding(Override::new("user", "5/s").when("user", "u-*"))
         .allow("ip", "127.*")
@@ -71,10 +59,8 @@ fn with_bystanders(policy: PolicyBuilder) -> PolicyBuilder {
 
 #[test]
 fn rules_that_do_not_apply_cost_no_allocation() {
-    let subject = Subject::new()
-        .with("ip", "192.0.2.7")
-        .with("route", "/api/search")
-        .with("unheard-of", "x");
+    let subject =
+        Subject::new().with("ip", "192.0.2.7").with("route", "/api/search").with("unheard-of", "x");
     let costs = Costs::default();
     let count = |policy: PolicyBuilder| {
         let policy = policy.build().unwrap_or_else(|errors| panic!("{errors}"));

@@ -26,10 +26,7 @@ pub(super) fn respond(question: &Question<'_>, decision: &Decision, dialect: Dia
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     let names = header_names(question);
     let policies: SmallVec<[Policy<'_>; 1]> = (names.iter().zip(question.set.charges()))
-        .map(|(name, charge)| Policy {
-            name,
-            meter: charge.meter,
-        })
+        .map(|(name, charge)| Policy { name, meter: charge.meter })
         .collect();
     headers.extend(render(decision, &policies, dialect));
     response

@@ -21,11 +21,7 @@ pub(super) struct Problem {
 impl Problem {
     /// A problem with the request as a whole.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            field: None,
-            detail: detail.into(),
-        }
+        Self { status, field: None, detail: detail.into() }
     }
 
     /// A problem with one field of the body; `detail` says what is accepted.
@@ -42,10 +38,7 @@ impl Problem {
     /// The store gave no answer.
     #[cold]
     pub(super) fn store(error: &StoreError) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("failed to {error}"),
-        )
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("failed to {error}"))
     }
 }
 

@@ -38,11 +38,7 @@ impl<'a> Question<'a> {
     pub(super) fn new(body: &'a wire::Body<'_>, verb: Verb) -> Result<Self, Problem> {
         let charges = charges(body)?;
         let action = Action::new(body, verb)?;
-        let mut question = Self {
-            verb,
-            set: ChargeSet::new(),
-            names: SmallVec::new(),
-        };
+        let mut question = Self { verb, set: ChargeSet::new(), names: SmallVec::new() };
         for (index, Object(charge)) in charges.iter().enumerate() {
             question.add(Place(index), charge, action)?;
         }

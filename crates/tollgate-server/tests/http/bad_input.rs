@@ -12,17 +12,10 @@ fn charge(text: &str) -> String {
 
 fn assert_problem(reply: &Reply, status: u16, words: &[&str], of: &str) {
     assert_eq!(reply.status, status, "{of}: {}", reply.text);
-    assert_eq!(
-        reply.header("content-type"),
-        Some("application/problem+json"),
-        "{of}"
-    );
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{of}");
     let problem = reply.json();
     assert_eq!(problem["status"], status, "{of}");
-    assert!(
-        problem["title"].is_string() && problem["type"].is_string(),
-        "{of}"
-    );
+    assert!(problem["title"].is_string() && problem["type"].is_string(), "{of}");
     let detail = problem["detail"].as_str().unwrap();
     for word in words {
         assert!(detail.contains(word), "{of}: no {word:?} in {detail:?}");
@@ -35,32 +28,17 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
     let long_key = format!(r#"{{"key":"{}","quota":"5/min"}}"#, "k".repeat(1025));
     let long_quota = format!(r#"{{"key":"k","quota":"{}"}}"#, "1/s;".repeat(300));
     let many = vec![r#"{"key":"k","quota":"5/min"}"#; 17].join(",");
-    let many_quotas = (1..=17)
-        .map(|count| format!("5/{count}s"))
-        .collect::<Vec<_>>()
-        .join(";");
+    let many_quotas = (1..=17).map(|count| format!("5/{count}s")).collect::<Vec<_>>().join(";");
     let table: Vec<(String, &str, &[&str])> = vec![
         // No JSON, or not the right kind.
         (String::new(), "body", &["not JSON", SHAPE]),
         ("hello".into(), "body", &["not JSON", SHAPE]),
         (r#"{"charges":["#.into(), "charges", &["not JSON"]),
-        (
-            r#"{"charges":[]} trailing"#.into(),
-            "body",
-            &["not JSON", "trailing"],
-        ),
-        (
-            "[]".into(),
-            "body",
-            &["sequence", "expected an object", SHAPE],
-        ),
+        (r#"{"charges":[]} trailing"#.into(), "body", &["not JSON", "trailing"]),
+        ("[]".into(), "body", &["sequence", "expected an object", SHAPE]),
         ("null".into(), "body", &["null", "expected an object"]),
         ("{}".into(), "charges", &["missing", r#""key":"user:42""#]),
-        (
-            r#"{"charges":{}}"#.into(),
-            "charges",
-            &["map", "expected a sequence", SHAPE],
-        ),
+        (r#"{"charges":{}}"#.into(), "charges", &["map", "expected a sequence", SHAPE]),
         (r#"{"charges":null}"#.into(), "charges", &["missing"]),
         (
             r#"{"charges":[["k","5/min"]]}"#.into(),
@@ -68,23 +46,11 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             &["sequence", "expected an object"],
         ),
         // How many.
-        (
-            r#"{"charges":[]}"#.into(),
-            "charges",
-            &["from 1 to 16", "not 0"],
-        ),
+        (r#"{"charges":[]}"#.into(), "charges", &["from 1 to 16", "not 0"]),
         (charge(&many), "charges", &["from 1 to 16", "not 17"]),
-        (
-            charge(&format!(r#"{{"key":"k","quota":"{many_quotas}"}}"#)),
-            "charges",
-            &["at most 16"],
-        ),
+        (charge(&format!(r#"{{"key":"k","quota":"{many_quotas}"}}"#)), "charges", &["at most 16"]),
         // Unknown and misplaced fields.
-        (
-            r#"{"charge":[]}"#.into(),
-            "charge",
-            &["unknown field", "`charges`", SHAPE],
-        ),
+        (r#"{"charge":[]}"#.into(), "charge", &["unknown field", "`charges`", SHAPE]),
         (
             charge(r#"{"key":"k","quota":"5/min","shadow":true}"#),
             "charges[0].shadow",
@@ -100,78 +66,22 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             "at_us",
             &["only /v1/refund"],
         ),
-        (
-            charge(r#"{"key":"k","key":"k","quota":"5/min"}"#),
-            "charges[0]",
-            &["duplicate"],
-        ),
-        (
-            r#"{"subject":{"user":"42"},"cost":1}"#.into(),
-            "subject",
-            &["no policy", "\"charges\""],
-        ),
+        (charge(r#"{"key":"k","key":"k","quota":"5/min"}"#), "charges[0]", &["duplicate"]),
+        (r#"{"subject":{"user":"42"},"cost":1}"#.into(), "subject", &["no policy", "\"charges\""]),
         // Keys.
-        (
-            charge(r#"{"quota":"5/min"}"#),
-            "charges[0]",
-            &["missing field `key`", SHAPE],
-        ),
-        (
-            charge(r#"{"key":"","quota":"5/min"}"#),
-            "charges[0].key",
-            &["empty", "user:42"],
-        ),
-        (
-            charge(r#"{"key":42,"quota":"5/min"}"#),
-            "charges[0].key",
-            &["expected a string"],
-        ),
-        (
-            charge(&long_key),
-            "charges[0].key",
-            &["at most 1024 bytes", "1025", "hash"],
-        ),
+        (charge(r#"{"quota":"5/min"}"#), "charges[0]", &["missing field `key`", SHAPE]),
+        (charge(r#"{"key":"","quota":"5/min"}"#), "charges[0].key", &["empty", "user:42"]),
+        (charge(r#"{"key":42,"quota":"5/min"}"#), "charges[0].key", &["expected a string"]),
+        (charge(&long_key), "charges[0].key", &["at most 1024 bytes", "1025", "hash"]),
         // Quotas.
-        (
-            charge(r#"{"key":"k"}"#),
-            "charges[0]",
-            &["missing field `quota`"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":"lots"}"#),
-            "charges[0].quota",
-            &["\"lots\"", "100/min"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":"0/s"}"#),
-            "charges[0].quota",
-            &["from 1 to"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":"5/month"}"#),
-            "charges[0].quota",
-            &["30d or 31d"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":5}"#),
-            "charges[0].quota",
-            &["expected a string"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":"1/s; 2/s"}"#),
-            "charges[0].quota",
-            &["same period"],
-        ),
-        (
-            charge(r#"{"key":"k","quota":"1/s;"}"#),
-            "charges[0].quota",
-            &["no \"/\""],
-        ),
-        (
-            charge(&long_quota),
-            "charges[0].quota",
-            &["at most 1024 bytes"],
-        ),
+        (charge(r#"{"key":"k"}"#), "charges[0]", &["missing field `quota`"]),
+        (charge(r#"{"key":"k","quota":"lots"}"#), "charges[0].quota", &["\"lots\"", "100/min"]),
+        (charge(r#"{"key":"k","quota":"0/s"}"#), "charges[0].quota", &["from 1 to"]),
+        (charge(r#"{"key":"k","quota":"5/month"}"#), "charges[0].quota", &["30d or 31d"]),
+        (charge(r#"{"key":"k","quota":5}"#), "charges[0].quota", &["expected a string"]),
+        (charge(r#"{"key":"k","quota":"1/s; 2/s"}"#), "charges[0].quota", &["same period"]),
+        (charge(r#"{"key":"k","quota":"1/s;"}"#), "charges[0].quota", &["no \"/\""]),
+        (charge(&long_quota), "charges[0].quota", &["at most 1024 bytes"]),
         (
             charge(r#"{"key":"k","quota":"5/min"},{"key":"l","quota":"5/min burst 9"}"#),
             "charges[1].quota",
@@ -194,41 +104,13 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             &["null", "expected a string"],
         ),
         // Costs.
-        (
-            cost("0"),
-            "charges[0].cost",
-            &["`0`", "from 1 to 9007199254740991"],
-        ),
-        (
-            cost("-1"),
-            "charges[0].cost",
-            &["`-1`", "a whole number from 1"],
-        ),
-        (
-            cost("1.5"),
-            "charges[0].cost",
-            &["`1.5`", "a whole number from 1"],
-        ),
-        (
-            cost("1.0"),
-            "charges[0].cost",
-            &["`1.0`", "a whole number from 1"],
-        ),
-        (
-            cost("\"1\""),
-            "charges[0].cost",
-            &["string", "a whole number from 1"],
-        ),
-        (
-            cost("null"),
-            "charges[0].cost",
-            &["null", "a whole number from 1"],
-        ),
-        (
-            cost("9007199254740992"),
-            "charges[0].cost",
-            &["to 9007199254740991"],
-        ),
+        (cost("0"), "charges[0].cost", &["`0`", "from 1 to 9007199254740991"]),
+        (cost("-1"), "charges[0].cost", &["`-1`", "a whole number from 1"]),
+        (cost("1.5"), "charges[0].cost", &["`1.5`", "a whole number from 1"]),
+        (cost("1.0"), "charges[0].cost", &["`1.0`", "a whole number from 1"]),
+        (cost("\"1\""), "charges[0].cost", &["string", "a whole number from 1"]),
+        (cost("null"), "charges[0].cost", &["null", "a whole number from 1"]),
+        (cost("9007199254740992"), "charges[0].cost", &["to 9007199254740991"]),
         (cost("1e400"), "charges[0].cost", &["number out of range"]),
         // The same bucket with two limits.
         (
@@ -243,16 +125,10 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
             let reply = server.post(path, body.clone()).await;
             assert_problem(&reply, 400, words, body);
             assert_eq!(reply.json()["field"], *field, "{body}: {}", reply.text);
-            assert!(
-                reply.text.contains(&format!("\"{field}: ")),
-                "{}",
-                reply.text
-            );
+            assert!(reply.text.contains(&format!("\"{field}: ")), "{}", reply.text);
         }
     }
-    let untouched = server
-        .post("/v1/peek", charge(r#"{"key":"k","quota":"5/min"}"#))
-        .await;
+    let untouched = server.post("/v1/peek", charge(r#"{"key":"k","quota":"5/min"}"#)).await;
     assert_eq!(untouched.remaining(), [5]);
 }
 
@@ -280,10 +156,7 @@ async fn a_body_too_large_is_refused_whatever_it_says() {
     let server = Server::start().await;
     let body = charge(r#"{"key":"k","quota":"5/min"}"#);
     let padded = |size: usize| format!("{body}{}", " ".repeat(size - body.len()));
-    assert_eq!(
-        server.post("/v1/take", padded(65_536)).await.remaining(),
-        [4]
-    );
+    assert_eq!(server.post("/v1/take", padded(65_536)).await.remaining(), [4]);
     for size in [65_537, 500_000] {
         let reply = server.post("/v1/take", padded(size)).await;
         assert_problem(&reply, 413, &["65536 bytes"], "large");

@@ -98,10 +98,7 @@ async fn a_client_that_asks_first_is_spared_sending_too_much() {
 
 #[tokio::test]
 async fn connections_beyond_the_most_wait_for_their_turn() {
-    let limits = Limits {
-        connections: 1,
-        ..Limits::default()
-    };
+    let limits = Limits { connections: 1, ..Limits::default() };
     let server = Server::with(limits, Dialect::default()).await;
     let mut first = half_way(&server).await;
     let mut second = TcpStream::connect(server.address).await.unwrap();

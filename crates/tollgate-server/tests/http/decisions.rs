@@ -25,10 +25,7 @@ async fn allowed_then_refused_then_allowed_when_promised() {
         r#"{"verdict":"allow","provenance":"store","at_us":1763251200000000,"binding":"user:42","outcomes":[{"rule":"user:42","limit":2,"remaining":0,"reset_ms":60000,"retry_ms":null,"delay_ms":0,"enforcement":"enforce","verdict":"allow"}]}"#
     );
     assert_eq!(allowed.header("content-type"), Some("application/json"));
-    assert_eq!(
-        allowed.header("ratelimit-policy"),
-        Some("\"user:42\";q=2;w=60")
-    );
+    assert_eq!(allowed.header("ratelimit-policy"), Some("\"user:42\";q=2;w=60"));
     assert_eq!(allowed.header("ratelimit"), Some("\"user:42\";r=0;t=60"));
     assert_eq!(allowed.header("retry-after"), None);
     assert_eq!(allowed.header("cache-control"), None);
@@ -63,19 +60,9 @@ async fn a_charge_is_one_unit_of_a_sliding_window_unless_it_says_otherwise() {
 #[tokio::test]
 async fn every_algorithm_is_known_by_name() {
     let server = Server::start().await;
-    for name in [
-        "fixed-window",
-        "sliding-log",
-        "sliding-window",
-        "token-bucket",
-        "leaky-bucket",
-    ] {
+    for name in ["fixed-window", "sliding-log", "sliding-window", "token-bucket", "leaky-bucket"] {
         let reply = server.post("/v1/take", one("k", "5/min", name, 5)).await;
-        assert_eq!(
-            (reply.status.as_u16(), reply.remaining()),
-            (200, vec![0]),
-            "{name}"
-        );
+        assert_eq!((reply.status.as_u16(), reply.remaining()), (200, vec![0]), "{name}");
         let reply = server.post("/v1/take", one("k", "5/min", name, 1)).await;
         assert_eq!(reply.status, 429, "{name}");
     }
@@ -85,10 +72,7 @@ async fn every_algorithm_is_known_by_name() {
 async fn a_leaky_bucket_tells_the_delay_rounded_up() {
     let server = Server::start().await;
     let body = one("k", "3/s", "leaky-bucket", 1);
-    assert_eq!(
-        server.post("/v1/take", body.clone()).await.json()["outcomes"][0]["delay_ms"],
-        0
-    );
+    assert_eq!(server.post("/v1/take", body.clone()).await.json()["outcomes"][0]["delay_ms"], 0);
     let second = server.post("/v1/take", body).await.json();
     assert_eq!(second["outcomes"][0]["delay_ms"], 334);
 }
@@ -96,9 +80,7 @@ async fn a_leaky_bucket_tells_the_delay_rounded_up() {
 #[tokio::test]
 async fn what_can_never_fit_says_never_and_names_no_time() {
     let server = Server::start().await;
-    let reply = server
-        .post("/v1/take", one("k", "5/min", "token-bucket", 6))
-        .await;
+    let reply = server.post("/v1/take", one("k", "5/min", "token-bucket", 6)).await;
     assert_eq!(reply.status, 429);
     assert_eq!(reply.json()["outcomes"][0]["retry_ms"], "never");
     assert_eq!(reply.header("retry-after"), None);
@@ -113,25 +95,13 @@ async fn a_set_is_taken_whole_or_not_at_all() {
         {"key": "all", "quota": "2/h", "algorithm": "fixed-window", "cost": 1},
     ]})
     .to_string();
-    assert_eq!(
-        server.post("/v1/take", set.clone()).await.remaining(),
-        [4, 1]
-    );
+    assert_eq!(server.post("/v1/take", set.clone()).await.remaining(), [4, 1]);
     let second = server.post("/v1/take", set.clone()).await;
-    assert_eq!(
-        (second.remaining(), &second.json()["binding"]),
-        (vec![3, 0], &json!("all"))
-    );
-    assert_eq!(
-        second.header("ratelimit-policy"),
-        Some("\"all\";q=2;w=3600, \"user:1\";q=5;w=60")
-    );
+    assert_eq!((second.remaining(), &second.json()["binding"]), (vec![3, 0], &json!("all")));
+    assert_eq!(second.header("ratelimit-policy"), Some("\"all\";q=2;w=3600, \"user:1\";q=5;w=60"));
 
     let refused = server.post("/v1/take", set).await;
-    assert_eq!(
-        (refused.status.as_u16(), refused.remaining()),
-        (429, vec![3, 0])
-    );
+    assert_eq!((refused.status.as_u16(), refused.remaining()), (429, vec![3, 0]));
     let refused = refused.json();
     assert_eq!(refused["binding"], "all");
     assert_eq!(refused["outcomes"][0]["verdict"], "allow");
@@ -159,10 +129,7 @@ async fn a_list_of_quotas_is_one_charge_each() {
     );
     server.clock.advance(Micros::from_secs(1));
     let refused = server.post("/v1/take", body).await;
-    assert_eq!(
-        (refused.status.as_u16(), refused.remaining()),
-        (429, vec![10, 2])
-    );
+    assert_eq!((refused.status.as_u16(), refused.remaining()), (429, vec![10, 2]));
     assert_eq!(refused.header("retry-after"), Some("59"));
 }
 
@@ -183,10 +150,7 @@ async fn peeking_charges_nothing() {
     }
     assert_eq!(server.post("/v1/take", body.clone()).await.status, 200);
     let peek = server.post("/v1/peek", body).await;
-    assert_eq!(
-        (peek.status.as_u16(), peek.header("retry-after")),
-        (429, Some("60"))
-    );
+    assert_eq!((peek.status.as_u16(), peek.header("retry-after")), (429, Some("60")));
     assert_eq!(peek.json()["verdict"], "deny");
 }
 
@@ -201,16 +165,10 @@ async fn a_refund_gives_back_and_says_how_much() {
     assert_eq!(server.post("/v1/take", take).await.remaining(), [2, 2]);
     let refund = json!({"charges": charges, "at_us": AT_US}).to_string();
     let reply = server.post("/v1/refund", refund.clone()).await;
-    assert_eq!(
-        (reply.status.as_u16(), reply.remaining()),
-        (200, vec![5, 2])
-    );
+    assert_eq!((reply.status.as_u16(), reply.remaining()), (200, vec![5, 2]));
     // A leaky bucket promised the slot and keeps it.
     let returned = reply.json()["outcomes"].clone();
-    assert_eq!(
-        (&returned[0]["returned"], &returned[1]["returned"]),
-        (&json!(3), &json!(0))
-    );
+    assert_eq!((&returned[0]["returned"], &returned[1]["returned"]), (&json!(3), &json!(0)));
     let again = server.post("/v1/refund", refund).await.json();
     assert_eq!(again["outcomes"][0]["returned"], 0);
 }
@@ -219,9 +177,7 @@ async fn a_refund_gives_back_and_says_how_much() {
 async fn keys_may_hold_anything_json_can() {
     let server = Server::start().await;
     let key = "é \"quoted\" \\ \u{0} {tag}\r\n";
-    let reply = server
-        .post("/v1/take", one(key, "5/min", "token-bucket", 1))
-        .await;
+    let reply = server.post("/v1/take", one(key, "5/min", "token-bucket", 1)).await;
     assert_eq!(reply.json()["binding"], key);
     let name = r#""%C3%A9 \"quoted\" \\ %00 {tag}%0D%0A";r=4;t=12"#;
     assert_eq!(reply.header("ratelimit"), Some(name));
@@ -233,22 +189,15 @@ async fn the_largest_set_of_the_longest_keys_is_answered() {
     let charges: Vec<_> = (0..16)
         .map(|index| json!({"key": format!("{}{index:02}", "k".repeat(1022)), "quota": "5/min"}))
         .collect();
-    let reply = server
-        .post("/v1/take", json!({"charges": charges}).to_string())
-        .await;
-    assert_eq!(
-        (reply.status.as_u16(), reply.remaining()),
-        (200, vec![4; 16])
-    );
+    let reply = server.post("/v1/take", json!({"charges": charges}).to_string()).await;
+    assert_eq!((reply.status.as_u16(), reply.remaining()), (200, vec![4; 16]));
     assert!(reply.header("ratelimit").unwrap().len() < 2_000);
 }
 
 #[tokio::test]
 async fn headers_speak_the_chosen_dialect() {
     let server = Server::with(Limits::default(), Dialect::XRateLimitEpoch).await;
-    let reply = server
-        .post("/v1/take", one("k", "5/min", "fixed-window", 1))
-        .await;
+    let reply = server.post("/v1/take", one("k", "5/min", "fixed-window", 1)).await;
     assert_eq!(reply.header("ratelimit"), None);
     assert_eq!(reply.header("x-ratelimit-limit"), Some("5"));
     assert_eq!(reply.header("x-ratelimit-remaining"), Some("4"));
@@ -258,10 +207,7 @@ async fn headers_speak_the_chosen_dialect() {
 #[tokio::test]
 async fn health_and_readiness_are_told() {
     let server = Server::start().await;
-    for (path, text) in [
-        ("/healthz", r#"{"status":"ok"}"#),
-        ("/readyz", r#"{"status":"ready"}"#),
-    ] {
+    for (path, text) in [("/healthz", r#"{"status":"ok"}"#), ("/readyz", r#"{"status":"ready"}"#)] {
         let reply = server.get(path).await;
         assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, text));
         assert_eq!(reply.header("content-type"), Some("application/json"));
@@ -278,25 +224,13 @@ async fn every_call_the_description_names_exists() {
     for (path, calls) in paths {
         for method in calls.as_object().unwrap().keys() {
             let reply = server.send(&method.to_uppercase(), path, "").await;
-            assert!(
-                ![404, 405].contains(&reply.status.as_u16()),
-                "{method} {path}"
-            );
+            assert!(![404, 405].contains(&reply.status.as_u16()), "{method} {path}");
         }
     }
     // References lead somewhere.
     let text = description.to_string();
-    for (_, rest) in text
-        .match_indices("#/components/schemas/")
-        .map(|(at, _)| text.split_at(at))
-    {
-        let name = rest["#/components/schemas/".len()..]
-            .split('"')
-            .next()
-            .unwrap();
-        assert!(
-            description["components"]["schemas"][name].is_object(),
-            "{name}"
-        );
+    for (_, rest) in text.match_indices("#/components/schemas/").map(|(at, _)| text.split_at(at)) {
+        let name = rest["#/components/schemas/".len()..].split('"').next().unwrap();
+        assert!(description["components"]["schemas"][name].is_object(), "{name}");
     }
 }

@@ -42,21 +42,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let clock = ManualClock::at_secs(START_SECS);
-        let settings = Settings {
-            store: Arc::new(MemoryStore::with_clock(clock.clone())),
-            dialect,
-            limits,
-        };
+        let settings =
+            Settings { store: Arc::new(MemoryStore::with_clock(clock.clone())), dialect, limits };
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(run(Listeners { http: listener }, settings, async {
             let _ = stopped.await;
         }));
-        Self {
-            address,
-            clock,
-            stop,
-            running,
-        }
+        Self { address, clock, stop, running }
     }
 
     /// Tells the server to stop and hands over what tells when it has.

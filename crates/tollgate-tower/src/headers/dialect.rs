@@ -59,9 +59,7 @@ impl FromStr for Dialect {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|dialect| dialect.name() == name);
-        found.ok_or_else(|| UnknownDialect {
-            name: name.chars().take(80).collect(),
-        })
+        found.ok_or_else(|| UnknownDialect { name: name.chars().take(80).collect() })
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::LocalStore;
 use crate::charge::{Charge, ChargeSet, Enforcement, Op};
-use crate::decision::{Decision, Outcome, Outcomes, Provenance, Verdict};
+use crate::decision::{Decision, Outcome, Provenance, Verdict};
 use crate::policy::Fallback;
 use crate::time::Timestamp;
 
@@ -18,10 +18,10 @@ pub(super) type Fallbacks = SmallVec<[Fallback; 4]>;
 /// Decides a set by its rules' fallbacks.
 pub(super) fn decide(set: &ChargeSet<'_>, fallbacks: &Fallbacks, local: &LocalStore) -> Decision {
     let pairs = || set.charges().iter().zip(fallbacks);
-    let mut outcomes: Outcomes = pairs().map(|(charge, &by)| assumed(charge, by)).collect();
+    let mut outcomes: Vec<Outcome> = pairs().map(|(charge, &by)| assumed(charge, by)).collect();
     // Refused even if everything local fits: then nothing local may be taken.
-    let refused =
-        !Decision::new(outcomes.clone(), Timestamp::EPOCH, Provenance::Fallback).is_allowed();
+    let refused = !Decision::new(outcomes.clone().into(), Timestamp::EPOCH, Provenance::Fallback)
+        .is_allowed();
     let excused = |charge: &Charge<'_>| {
         matches!(charge.enforcement, Enforcement::AnyOf(_))
             && pairs().any(|(other, &by)| {
@@ -45,12 +45,9 @@ pub(super) fn decide(set: &ChargeSet<'_>, fallbacks: &Fallbacks, local: &LocalSt
     let answer = local.take_set(&asked);
     let places = (0..fallbacks.len()).filter(|&place| fallbacks[place] == Fallback::Local);
     for (place, known) in places.zip(answer.outcomes()) {
-        outcomes[place] = Outcome {
-            enforcement: outcomes[place].enforcement,
-            ..*known
-        };
+        outcomes[place] = Outcome { enforcement: outcomes[place].enforcement, ..*known };
     }
-    Decision::new(outcomes, answer.at(), Provenance::Fallback)
+    Decision::new(outcomes.into(), answer.at(), Provenance::Fallback)
 }
 
 /// A charge's outcome before the local store was asked, which is taken to say yes.
@@ -59,9 +56,5 @@ fn assumed(charge: &Charge<'_>, by: Fallback) -> Outcome {
         Fallback::Allow | Fallback::Local => Verdict::Allow,
         Fallback::Deny => Verdict::Deny,
     };
-    Outcome {
-        verdict,
-        enforcement: charge.enforcement,
-        reading: None,
-    }
+    Outcome { verdict, enforcement: charge.enforcement, reading: None }
 }

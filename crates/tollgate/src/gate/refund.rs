@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Admission, Gate, Question};
 use crate::charge::{Charge, ChargeSet, Cost, Op};
-use crate::decision::{Decision, Provenance};
+use crate::decision::{Decision, Provenance, Verdict};
 use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
 use crate::store::{Store, StoreError};
 use crate::subject::{Costs, Subject};
@@ -64,7 +64,8 @@ impl<S: Store> Gate<S> {
 
     async fn give_back(&self, question: Question) -> Result<Admission, StoreError> {
         if question.set.is_empty() {
-            let decision = Decision::new(Default::default(), Timestamp::EPOCH, Provenance::Policy);
+            let decision =
+                Decision::without_charges(Verdict::Allow, Timestamp::EPOCH, Provenance::Policy);
             return Ok(given_back(question, decision));
         }
         let decision = self.limiter.take_set(&question.set).await?;
@@ -73,11 +74,7 @@ impl<S: Store> Gate<S> {
 }
 
 fn nothing(policy: Arc<Policy>) -> Question {
-    Question {
-        policy,
-        set: ChargeSet::new(),
-        rules: RuleNumbers::new(),
-    }
+    Question { policy, set: ChargeSet::new(), rules: RuleNumbers::new() }
 }
 
 fn given_back(question: Question, decision: Decision) -> Admission {
@@ -99,10 +96,7 @@ fn taken(policy: Arc<Policy>, resolution: Resolution, admission: &Admission) -> 
     let (set, rules) = charges.into_parts();
     for (place, (charge, &rule)) in set.charges().iter().zip(&rules).enumerate() {
         // The charges of one rule come in the same order every time.
-        let nth = rules[..place]
-            .iter()
-            .filter(|&&other| other == rule)
-            .count();
+        let nth = rules[..place].iter().filter(|&&other| other == rule).count();
         let Some(charge) = taken_of(charge, rule, nth, admission) else {
             continue;
         };
@@ -132,8 +126,5 @@ fn taken_of(
     };
     let units = outcome.reading.map_or(0, |reading| reading.units);
     let cost = Cost::new(cost.get().min(units))?;
-    Some(Charge {
-        op: Op::Refund { cost, at },
-        ..charge.clone()
-    })
+    Some(Charge { op: Op::Refund { cost, at }, ..charge.clone() })
 }

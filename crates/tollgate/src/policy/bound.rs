@@ -45,18 +45,11 @@ fn most(rules: &[&Compiled], open: &[usize], cases: &mut usize) -> usize {
     if branches.len() < 2 {
         return all;
     }
-    let open: Vec<usize> = open
-        .iter()
-        .copied()
-        .filter(|&other| other != axis)
-        .collect();
+    let open: Vec<usize> = open.iter().copied().filter(|&other| other != axis).collect();
     let branches = branches.into_iter();
     let worst = branches.map(|branch| {
-        let left: Vec<&Compiled> = rules
-            .iter()
-            .copied()
-            .filter(|r| branch.admits(r, axis))
-            .collect();
+        let left: Vec<&Compiled> =
+            rules.iter().copied().filter(|r| branch.admits(r, axis)).collect();
         most(&left, &open, cases)
     });
     worst.max().unwrap_or(all)
@@ -74,9 +67,7 @@ enum Case<'p> {
 /// The kinds of values that rules tell apart on an axis.
 fn split<'p>(rules: &[&'p Compiled], axis: usize) -> BTreeSet<Case<'p>> {
     let tests = rules.iter().flat_map(|rule| &rule.conditions);
-    let globs = tests
-        .filter(|test| test.axis == axis)
-        .map(|test| &test.glob);
+    let globs = tests.filter(|test| test.axis == axis).map(|test| &test.glob);
     let mut cases: BTreeSet<Case<'p>> = globs
         .map(|glob| match glob.literal() {
             Some(text) => Case::Literal(text),

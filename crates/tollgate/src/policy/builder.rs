@@ -75,15 +75,9 @@ impl PolicyBuilder {
 }
 
 fn value(axis: impl Into<String>, pattern: impl Into<String>) -> Entry {
-    Entry::Value {
-        axis: axis.into(),
-        pattern: pattern.into(),
-    }
+    Entry::Value { axis: axis.into(), pattern: pattern.into() }
 }
 
 fn addresses(axis: impl Into<String>, network: impl Into<String>) -> Entry {
-    Entry::Network {
-        axis: axis.into(),
-        network: network.into(),
-    }
+    Entry::Network { axis: axis.into(), network: network.into() }
 }

@@ -23,11 +23,7 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
     let axes = Names::new(axes_of(&draft));
     let units = Names::new(draft.rules.iter().map(Rule::counted_unit));
     let mut errors = Vec::new();
-    let mut compiler = Compiler {
-        axes: &axes,
-        units: &units,
-        errors: &mut errors,
-    };
+    let mut compiler = Compiler { axes: &axes, units: &units, errors: &mut errors };
     let rules = compiler.rules(&draft);
     let allow = compiler.list(&draft.allow, |index| Place::Allow { index });
     let deny = compiler.list(&draft.deny, |index| Place::Deny { index });
@@ -55,9 +51,7 @@ fn axes_of(draft: &PolicyBuilder) -> impl Iterator<Item = &str> {
     });
     let overrides = draft.overrides.iter().flat_map(|known| &known.conditions);
     let lists = draft.allow.iter().chain(&draft.deny).map(Entry::axis);
-    of_rules
-        .chain(overrides.map(|condition| condition.axis.as_str()))
-        .chain(lists)
+    of_rules.chain(overrides.map(|condition| condition.axis.as_str())).chain(lists)
 }
 
 /// Collects errors while it works.
@@ -75,11 +69,7 @@ struct Site<'a> {
 
 impl Compiler<'_> {
     fn report(&mut self, place: &Place, field: &'static str, problem: Problem) {
-        self.errors.push(PolicyError {
-            place: place.clone(),
-            field,
-            problem,
-        });
+        self.errors.push(PolicyError { place: place.clone(), field, problem });
     }
 
     /// The rules with their overrides; `None` if any has an error.
@@ -151,10 +141,7 @@ impl Compiler<'_> {
         let table = self.table(site)?;
         Some(Compiled {
             conditions,
-            axes: rule
-                .axes()
-                .filter_map(|axis| self.axes.find(axis))
-                .collect(),
+            axes: rule.axes().filter_map(|axis| self.axes.find(axis)).collect(),
             unit: self.units.find(rule.counted_unit())?,
             table,
             overrides: Vec::new(),
@@ -203,10 +190,7 @@ impl Compiler<'_> {
                 self.report(&site.place, "quota", Problem::NoQuota);
             }
             let others = own??;
-            return Some(Table {
-                others,
-                tiers: None,
-            });
+            return Some(Table { others, tiers: None });
         };
         let named = self.tiers(site, tiers)?;
         let default = named.iter().find(|(name, _)| **name == *DEFAULT_TIER);
@@ -220,10 +204,7 @@ impl Compiler<'_> {
             (None, None) => strictest(named.iter().map(|(_, meters)| meters))?.clone(),
         };
         let axis = self.axes.find(&tiers.axis)?;
-        Some(Table {
-            others,
-            tiers: Some(TierTable::new(axis, named)),
-        })
+        Some(Table { others, tiers: Some(TierTable::new(axis, named)) })
     }
 
     /// The tiers in the order they were written; `None` if any is wrong or there are none.
@@ -242,9 +223,8 @@ impl Compiler<'_> {
         }
         // All of them before giving up, so that all errors are seen.
         let named = tiers.named.iter();
-        let named: Vec<_> = named
-            .map(|(name, quota)| (name.as_str().into(), self.meters(site, quota)))
-            .collect();
+        let named: Vec<_> =
+            named.map(|(name, quota)| (name.as_str().into(), self.meters(site, quota))).collect();
         let complete = |(name, meters): (_, Option<_>)| Some((name, meters?));
         named.into_iter().map(complete).collect()
     }
@@ -298,11 +278,9 @@ impl Compiler<'_> {
                 },
             };
             match (matcher, self.axes.find(entry.axis())) {
-                (Ok(matcher), Some(axis)) => list.push(Listing {
-                    axis,
-                    name: entry.axis().into(),
-                    matcher,
-                }),
+                (Ok(matcher), Some(axis)) => {
+                    list.push(Listing { axis, name: entry.axis().into(), matcher })
+                }
                 (Err(problem), _) => self.report(&place, "value", problem),
                 (Ok(_), None) => unreachable!("every axis of a list was numbered"),
             }

@@ -134,10 +134,7 @@ impl Compiled {
 
     /// The most charges it makes for one subject.
     pub(super) fn width(&self) -> usize {
-        let overrides = self
-            .overrides
-            .iter()
-            .map(|exception| exception.meters.len());
+        let overrides = self.overrides.iter().map(|exception| exception.meters.len());
         overrides.max().unwrap_or(0).max(self.table.width())
     }
 }

@@ -172,10 +172,9 @@ impl fmt::Display for Problem {
             Self::Meter(error) => error.fmt(f),
             Self::Glob { axis, error } => write!(f, "axis {axis:?}: {error}"),
             Self::Network { axis, error } => write!(f, "axis {axis:?}: {error}"),
-            Self::Margin { found } => write!(
-                f,
-                "a margin of {found} per cent leaves nothing; write 0 to {MAX_MARGIN}"
-            ),
+            Self::Margin { found } => {
+                write!(f, "a margin of {found} per cent leaves nothing; write 0 to {MAX_MARGIN}")
+            }
             Self::GroupWithSeveralQuotas => f.write_str(
                 "a rule of a group has one quota, for one that fits would excuse the other; \
                  keep one quota, or take the rule out of the group",

@@ -101,11 +101,7 @@ impl fmt::Display for Because<'_> {
                 }
             }
             Self::NoCost { unit } => write!(f, "does not apply: the request costs no {unit}"),
-            Self::Condition {
-                axis,
-                pattern,
-                found,
-            } => match found {
+            Self::Condition { axis, pattern, found } => match found {
                 Some(value) => write!(f, "does not apply: {axis} is {value:?}, not {pattern:?}"),
                 None => write!(f, "does not apply: there is no {axis}"),
             },
@@ -132,24 +128,14 @@ pub(super) fn explain<'p>(
             let source = compiled.charge(facts, digester, take, |charge| charges.push(charge));
             Because::Applies { charges, source }
         }
-        Reach::NoCost => Because::NoCost {
-            unit: rule.counted_unit(),
-        },
+        Reach::NoCost => Because::NoCost { unit: rule.counted_unit() },
         Reach::Condition(index) => Because::Condition {
             axis: &rule.conditions[index].axis,
             pattern: &rule.conditions[index].pattern,
-            found: facts
-                .value(compiled.conditions[index].axis)
-                .map(str::to_owned),
+            found: facts.value(compiled.conditions[index].axis).map(str::to_owned),
         },
-        Reach::Skips(index) => Because::MissingAxis {
-            axis: axis(index),
-            refuses: false,
-        },
-        Reach::Denies(index) => Because::MissingAxis {
-            axis: axis(index),
-            refuses: true,
-        },
+        Reach::Skips(index) => Because::MissingAxis { axis: axis(index), refuses: false },
+        Reach::Denies(index) => Because::MissingAxis { axis: axis(index), refuses: true },
     };
     Explained { rule, because }
 }

@@ -20,9 +20,7 @@ impl Names {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.sorted
-            .binary_search_by(|known| (**known).cmp(name))
-            .ok()
+        self.sorted.binary_search_by(|known| (**known).cmp(name)).ok()
     }
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -60,10 +58,7 @@ impl<'a> Facts<'a> {
         subject: &Subject<'a>,
         costs: &Costs<'_>,
     ) -> Self {
-        Self {
-            values: axes.number(subject.iter()),
-            costs: units.number(costs.iter()),
-        }
+        Self { values: axes.number(subject.iter()), costs: units.number(costs.iter()) }
     }
 
     #[inline]

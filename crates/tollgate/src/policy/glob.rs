@@ -116,10 +116,7 @@ impl FromStr for Glob {
         if text.len() > Self::MAX_LEN {
             return Err(GlobError::TooLong);
         }
-        Ok(Self {
-            text: text.into(),
-            shape: shape(read_runs(text)?),
-        })
+        Ok(Self { text: text.into(), shape: shape(read_runs(text)?) })
     }
 }
 
@@ -295,10 +292,7 @@ mod tests {
                 assert!(matches(pattern, value), "{pattern} should match {value:?}");
             }
             for value in no {
-                assert!(
-                    !matches(pattern, value),
-                    "{pattern} should not match {value:?}"
-                );
+                assert!(!matches(pattern, value), "{pattern} should not match {value:?}");
             }
         }
     }
@@ -350,13 +344,7 @@ mod tests {
 
     #[test]
     fn the_head_is_what_every_match_starts_with() {
-        for (pattern, head) in [
-            ("/a/*", "/a/"),
-            ("x", "x"),
-            ("*x", ""),
-            ("a?b", "a"),
-            ("?b", ""),
-        ] {
+        for (pattern, head) in [("/a/*", "/a/"), ("x", "x"), ("*x", ""), ("a?b", "a"), ("?b", "")] {
             assert_eq!(pattern.parse::<Glob>().unwrap().head(), head);
         }
     }

@@ -45,10 +45,9 @@ impl Network {
         }
         // A mapped network no wider than IPv4 is an IPv4 one.
         Ok(match (base, base.to_canonical()) {
-            (IpAddr::V6(_), base @ IpAddr::V4(_)) if prefix >= 96 => Self {
-                base,
-                prefix: prefix - 96,
-            },
+            (IpAddr::V6(_), base @ IpAddr::V4(_)) if prefix >= 96 => {
+                Self { base, prefix: prefix - 96 }
+            }
             _ => Self { base, prefix },
         })
     }
@@ -64,9 +63,7 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let fail = || NetworkError::Address {
-            found: text.chars().take(80).collect(),
-        };
+        let fail = || NetworkError::Address { found: text.chars().take(80).collect() };
         let (address, prefix) = match text.split_once('/') {
             None => (text, None),
             Some((address, prefix)) => (address, Some(prefix)),
@@ -75,9 +72,9 @@ impl FromStr for Network {
         let prefix = match prefix {
             None => width(base),
             Some(digits) if digits.starts_with('+') => return Err(fail()),
-            Some(digits) => digits
-                .parse()
-                .map_err(|_| NetworkError::Prefix { most: width(base) })?,
+            Some(digits) => {
+                digits.parse().map_err(|_| NetworkError::Prefix { most: width(base) })?
+            }
         };
         Self::new(base, prefix)
     }
@@ -128,10 +125,9 @@ impl fmt::Display for NetworkError {
             Self::Prefix { most } => {
                 write!(f, "the prefix must be a whole number from 0 to {most}")
             }
-            Self::HostBits { found, instead } => write!(
-                f,
-                "\"{found}\" has bits set beyond its prefix; write \"{instead}\""
-            ),
+            Self::HostBits { found, instead } => {
+                write!(f, "\"{found}\" has bits set beyond its prefix; write \"{instead}\"")
+            }
         }
     }
 }

@@ -28,9 +28,7 @@ impl Quotas {
 
 impl From<&str> for Quotas {
     fn from(text: &str) -> Self {
-        Self {
-            parsed: parse_list(text),
-        }
+        Self { parsed: parse_list(text) }
     }
 }
 

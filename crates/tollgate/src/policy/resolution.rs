@@ -73,11 +73,7 @@ impl Charges {
         // and no two charges are about the same bucket, for rules differ in name and the quotas of
         // one in their period. Should it, a request without one of its charges beats a panic.
         let pushed = self.set.push(charge);
-        debug_assert_eq!(
-            pushed,
-            Ok(self.rules.len()),
-            "the policy was compiled wrong"
-        );
+        debug_assert_eq!(pushed, Ok(self.rules.len()), "the policy was compiled wrong");
         if pushed.is_ok() {
             self.rules.push(rule as u32);
         }

@@ -123,10 +123,7 @@ impl Rule {
     /// Applies only to subjects whose value on `axis` matches the [glob](super::Glob) `pattern`. A
     /// subject without the axis does not match. All conditions must hold.
     pub fn when(mut self, axis: impl Into<String>, pattern: impl Into<String>) -> Self {
-        self.conditions.push(Condition {
-            axis: axis.into(),
-            pattern: pattern.into(),
-        });
+        self.conditions.push(Condition { axis: axis.into(), pattern: pattern.into() });
         self
     }
 
@@ -184,9 +181,7 @@ impl Rule {
         let named = quotas.into_iter();
         self.tiers = Some(Tiers {
             axis: axis.into(),
-            named: named
-                .map(|(name, quota)| (name.into(), quota.into()))
-                .collect(),
+            named: named.map(|(name, quota)| (name.into(), quota.into())).collect(),
         });
         self
     }
@@ -198,28 +193,19 @@ impl Rule {
 
     /// What it counts: `requests` unless told otherwise, or `tokens`, `cents`, … as in [`Costs`].
     pub fn unit(self, unit: impl Into<String>) -> Self {
-        Self {
-            unit: unit.into(),
-            ..self
-        }
+        Self { unit: unit.into(), ..self }
     }
 
     /// Only watches: it is evaluated and, where it fits, charged like any other, but never refuses;
     /// its outcome tells that it would have.
     pub fn shadow(self) -> Self {
-        Self {
-            shadow: true,
-            ..self
-        }
+        Self { shadow: true, ..self }
     }
 
     /// Refuses only when every applying rule of the same group refuses: each is an allowance of its
     /// own, and one that is left is enough.
     pub fn any_of(self, group: u8) -> Self {
-        Self {
-            group: Some(group),
-            ..self
-        }
+        Self { group: Some(group), ..self }
     }
 
     /// What it does with a subject that lacks one of its axes.
@@ -235,10 +221,7 @@ impl Rule {
     /// Stays so many per cent below every one of its quotas (overrides among them), rounded down and
     /// never below one unit: a vendor's cap kept at a distance.
     pub fn margin(self, per_cent: u8) -> Self {
-        Self {
-            margin: per_cent,
-            ..self
-        }
+        Self { margin: per_cent, ..self }
     }
 
     /// Keeps values out of its keys: they hold a [digest](crate::digest) instead.
@@ -328,20 +311,13 @@ pub struct Override {
 impl Override {
     /// Another quota for the rule of this name; it needs a [condition](Override::when).
     pub fn new(rule: impl Into<String>, quota: impl Into<Quotas>) -> Self {
-        Self {
-            rule: rule.into(),
-            conditions: Vec::new(),
-            quota: quota.into(),
-        }
+        Self { rule: rule.into(), conditions: Vec::new(), quota: quota.into() }
     }
 
     /// For subjects whose value on `axis` matches the [glob](super::Glob) `pattern`. All conditions
     /// must hold.
     pub fn when(mut self, axis: impl Into<String>, pattern: impl Into<String>) -> Self {
-        self.conditions.push(Condition {
-            axis: axis.into(),
-            pattern: pattern.into(),
-        });
+        self.conditions.push(Condition { axis: axis.into(), pattern: pattern.into() });
         self
     }
 

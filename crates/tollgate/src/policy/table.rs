@@ -39,9 +39,7 @@ impl Table {
     pub(super) fn pick(&self, facts: &Facts<'_>) -> (&Meters, Option<&str>) {
         let tier = self.tiers.as_ref().and_then(|tiers| {
             let value = facts.value(tiers.axis)?;
-            let found = tiers
-                .named
-                .binary_search_by(|(name, _)| (**name).cmp(value));
+            let found = tiers.named.binary_search_by(|(name, _)| (**name).cmp(value));
             found.ok().map(|index| &tiers.named[index])
         });
         match tier {
@@ -88,9 +86,7 @@ mod tests {
     fn the_strictest_has_the_lowest_rate_then_the_smallest_capacity() {
         let meters = |text: &str| -> Meters {
             let quotas = parse_list(text).unwrap().into_iter();
-            quotas
-                .map(|quota| Meter::new(quota, Algorithm::TokenBucket).unwrap())
-                .collect()
+            quotas.map(|quota| Meter::new(quota, Algorithm::TokenBucket).unwrap()).collect()
         };
         for (texts, expected) in [
             (&["100/s", "1000/min", "2/s"][..], 2),
