@@ -19,11 +19,12 @@ use crate::workload::{Access, Mood, Part, Sequence, Spread, Workload};
 /// Threads that decide at once.
 const THREADS: [usize; 2] = [1, 2];
 
-/// Decisions per run on many keys and on one. The fastest contender takes 50 ms for them.
-const DECISIONS: usize = 4_000_000;
+/// Decisions per run on one key and on many: enough to keep every limiter busy for 50 ms.
+const HOT_DECISIONS: usize = 4_000_000;
+const MANY_DECISIONS: usize = 2_000_000;
 
 /// How many times fewer decisions a quick look makes.
-const QUICK: usize = 16;
+const QUICK: usize = 8;
 
 /// The part of a sequence that warms up, one in so many.
 const WARM_UP: usize = 8;
@@ -45,8 +46,27 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn decisions(&self) -> usize {
-        DECISIONS / if self.quick { QUICK } else { 1 }
+    /// Decisions per run.
+    fn decisions(&self, spread: Spread) -> usize {
+        let decisions = match spread {
+            Spread::Hot => HOT_DECISIONS,
+            Spread::Uniform | Spread::Zipf => MANY_DECISIONS,
+        };
+        decisions / if self.quick { QUICK } else { 1 }
+    }
+
+    /// Whether any row of `workload` is wanted.
+    fn includes(&self, workload: Workload) -> bool {
+        let chosen = THREADS.map(|threads| self.chosen_to_time(workload, threads));
+        chosen.iter().any(|kinds| !kinds.is_empty())
+    }
+
+    /// The kinds to time on `workload` with so many threads.
+    fn chosen_to_time(&self, workload: Workload, threads: usize) -> Vec<Kind> {
+        self.chosen(Kind::on(workload), |kind| {
+            let (name, algorithm) = (kind.name(), kind.algorithm());
+            format!("decisions {workload} {threads}T {name} {algorithm}")
+        })
     }
 
     /// The kinds to run: those that `text` makes match, and governor to compare them with.
@@ -65,12 +85,17 @@ impl Plan {
 pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     header(plan, out)?;
     for spread in [Spread::Hot, Spread::Uniform, Spread::Zipf] {
-        eprintln!("preparing {} requests ({spread:?})", plan.decisions());
-        let sequence = Sequence::new(spread, plan.decisions());
-        for workload in Workload::ALL {
-            if workload.spread == spread {
-                time_workload(plan, workload, &sequence, out)?;
-            }
+        let workloads = Workload::ALL.into_iter();
+        let workloads = workloads.filter(|one| one.spread == spread && plan.includes(*one));
+        let workloads: Vec<Workload> = workloads.collect();
+        if workloads.is_empty() {
+            continue;
+        }
+        let decisions = plan.decisions(spread);
+        eprintln!("preparing {decisions} requests ({spread:?})");
+        let sequence = Sequence::new(spread, decisions);
+        for workload in workloads {
+            time_workload(plan, workload, &sequence, out)?;
         }
     }
     for keys in WEIGHED_KEYS {
@@ -86,15 +111,19 @@ fn header(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     let cores = thread::available_parallelism()?;
     let command: Vec<String> = std::env::args().skip(1).collect();
     let text = format!(
-        "machine   {}, {cores} core(s)\n\
+        "machine   {}, {cores} core(s), load {} before\n\
          command   cargo run --release -p tollgate-bench -- {}\n\
-         work      {} decisions per run, {} interleaved runs, median; ns is wall time per decision\n\
+         work      {} decisions per run on the hot key, {} on a million; \
+         {} interleaved runs, median\n\
          quotas    mostly-allow 1/ms burst 1000000000, mostly-deny 1/h; windows 90000000/h, \
          sliding log 100000/ms (hot) or 1000/5s\n\
+         ns        wall time divided by the decisions of all threads\n\
          granted   by the filling and all runs together; equal where the work was equal",
         cpu_model(),
+        load(),
         command.join(" "),
-        plan.decisions(),
+        plan.decisions(Spread::Hot),
+        plan.decisions(Spread::Uniform),
         plan.runs,
     );
     match plan.format {
@@ -111,6 +140,12 @@ fn cpu_model() -> String {
         || std::env::consts::ARCH.to_owned(),
         |(_, model)| model.trim().to_owned(),
     )
+}
+
+/// How many processes wanted to run in the last minute: above zero before a start, others do.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
 /// A contender whose keys are there.
@@ -140,9 +175,7 @@ fn time_workload(
     sequence: &Sequence,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let text = |kind, threads| time_text(workload, threads, kind);
-    let of_threads = |threads| plan.chosen(Kind::on(workload), |kind| text(kind, threads));
-    let chosen = THREADS.map(of_threads);
+    let chosen = THREADS.map(|threads| plan.chosen_to_time(workload, threads));
     let any = |kind: &Kind| chosen.iter().any(|kinds| kinds.contains(kind));
     let kinds = Kind::on(workload).into_iter().filter(any);
     let filled: Vec<Filled> = kinds
@@ -152,17 +185,14 @@ fn time_workload(
     for (threads, kinds) in THREADS.into_iter().zip(&chosen) {
         let entrants = filled.iter().filter(|one| kinds.contains(&one.kind));
         let entrants: Vec<&Filled> = entrants.collect();
+        if entrants.is_empty() {
+            continue;
+        }
         let rows = time_threads(plan, workload, threads, sequence, &entrants);
         report::times(out, plan.format, &rows)?;
         warn_of_unequal_work(&rows);
     }
     Ok(())
-}
-
-/// What a filter is matched with.
-fn time_text(workload: Workload, threads: usize, kind: Kind) -> String {
-    let (name, algorithm) = (kind.name(), kind.algorithm());
-    format!("decisions {workload} {threads}T {name} {algorithm}")
 }
 
 /// Runs all entrants in turn, as often as planned.
