@@ -38,7 +38,7 @@ struct MemoryArgs {
     /// Interleaved runs of each contender
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=11))]
     runs: u8,
-    /// Make fewer decisions: half a minute, and noisier
+    /// Make fewer decisions: under a minute, and noisier
     #[arg(long)]
     quick: bool,
     /// Run only rows whose "SECTION WORKLOAD THREADS CONTENDER ALGORITHM" contains this, and governor
