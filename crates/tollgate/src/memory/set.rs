@@ -53,6 +53,9 @@ impl<C: Clock> MemoryStore<C> {
         }
         let outcomes: Outcomes = entries.iter().map(|entry| entry.outcome(now)).collect();
 
+        // Keys that are there first: a new one may be given a stale slot, and until it is written
+        // the slot of a key of this very set may look stale.
+        entries.sort_by_key(|entry| entry.place.is_none());
         let mut added = 0;
         for entry in entries {
             added += usize::from(self.leave(entry, now));
