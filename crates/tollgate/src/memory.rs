@@ -322,7 +322,7 @@ impl<C: Clock> MemoryStore<C> {
             };
             home.line.unlock_changed();
             if added {
-                self.table.tend(now);
+                self.table.tend(home.index, now);
             }
             let reading = reading(meter, next.standing(meter, now), Retry::Now, delay, units);
             return Some(outcome(charge, Verdict::Allow, reading));

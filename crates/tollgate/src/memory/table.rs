@@ -13,8 +13,8 @@
 //! **Order of locks.** Homes in ascending order; a home before anything else. A split holds the home
 //! it splits; the new one cannot be named by anybody before `homes` says so.
 //!
-//! **Bound.** Inserting beyond `max_keys` evicts: among a few lines in turn, the slot nearest to
-//! stale. Stale slots met on the way are free.
+//! **Bound.** Inserting beyond `max_keys` evicts: among a few homes next to the new key's, the slot
+//! nearest to stale. Stale slots met on the way are free.
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -238,13 +238,13 @@ impl Table {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Keeps the table in shape after a key was added. Without any lock.
-    pub(super) fn tend(&self, now: Timestamp) {
+    /// Keeps the table in shape after a key was added to the home at `index`. Without any lock.
+    pub(super) fn tend(&self, index: usize, now: Timestamp) {
         for _ in 0..SWEEP {
             self.sweep_next(now);
         }
         if self.keys() > self.max_keys {
-            self.evict(now);
+            self.evict(index, now);
         } else if self.keys() * 16 > self.count.load(Ordering::Relaxed) * KEYS_PER_16_HOMES {
             self.grow(now);
         }
@@ -262,11 +262,25 @@ impl Table {
         }
     }
 
-    /// Makes the slot nearest to stale, among the next few homes, give way.
-    fn evict(&self, now: Timestamp) {
-        let homes = (0..CANDIDATES).map(|_| self.next_home());
-        let nearest = homes.filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)));
-        let Some((_, home)) = nearest.min_by_key(|(stale_at, _)| *stale_at) else {
+    /// Makes the slot nearest to stale give way, among the few homes on both sides of the one at
+    /// `index`, which got one key too many.
+    ///
+    /// Homes that are yet to be split get twice the keys of the others. Taking from around where one
+    /// was added keeps what leaves in step with what comes, everywhere; taking from each home in
+    /// turn would empty the split ones and fill the rest without bound. The home itself is left
+    /// alone, lest the new key be the one to go.
+    fn evict(&self, index: usize, now: Timestamp) {
+        let count = self.count.load(Ordering::Acquire);
+        let nearest_of_few = |first: usize| {
+            let homes =
+                (first..first + CANDIDATES).map(|turn| self.home_beside(index, turn, count));
+            homes
+                .filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)))
+                .min_by_key(|(stale_at, _)| *stale_at)
+        };
+        // A small table may have many empty homes in a row.
+        let mut few = (0..count).step_by(CANDIDATES);
+        let Some((_, home)) = few.find_map(nearest_of_few) else {
             return;
         };
         home.line.lock();
@@ -309,7 +323,20 @@ impl Table {
     /// The next home in the round of the hand.
     fn next_home(&self) -> Home<'_> {
         let turn = self.hand.fetch_add(1, Ordering::Relaxed);
-        let index = turn % self.count.load(Ordering::Acquire);
+        self.home_at(turn % self.count.load(Ordering::Acquire))
+    }
+
+    /// The homes around the one at `index`, turn by turn: one after, one before, two after …
+    fn home_beside(&self, index: usize, turn: usize, count: usize) -> Home<'_> {
+        let distance = (turn / 2 + 1) % count;
+        match turn % 2 {
+            0 => self.home_at((index + distance) % count),
+            _ => self.home_at((index + count - distance) % count),
+        }
+    }
+
+    /// The home with this number, which must be below the count.
+    fn home_at(&self, index: usize) -> Home<'_> {
         Home {
             index,
             line: self.homes.get(index),
