@@ -267,8 +267,8 @@ impl Table {
     ///
     /// Homes that are yet to be split get twice the keys of the others. Taking from around where one
     /// was added keeps what leaves in step with what comes, everywhere; taking from each home in
-    /// turn would empty the split ones and fill the rest without bound. The home itself is left
-    /// alone, lest the new key be the one to go.
+    /// turn would empty the split ones and fill the rest without bound. The home itself comes
+    /// last, lest the new key be the one to go.
     fn evict(&self, index: usize, now: Timestamp) {
         let count = self.count.load(Ordering::Acquire);
         let nearest_of_few = |first: usize| {
@@ -280,8 +280,9 @@ impl Table {
                 .filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)))
                 .min_by_key(|(stale_at, _)| *stale_at)
         };
-        // A small table may have many empty homes in a row.
-        let mut few = (0..count).step_by(CANDIDATES);
+        // A small table may have many empty homes in a row. Twice round, so that the home itself
+        // comes last.
+        let mut few = (0..2 * count).step_by(CANDIDATES);
         let Some((_, home)) = few.find_map(nearest_of_few) else {
             return;
         };
