@@ -119,6 +119,28 @@ fn visit(store: &MemoryStore<ManualClock>, meter: Meter, regular: u64, round: u6
 }
 
 #[test]
+fn a_table_of_any_size_stays_even_when_it_is_full() {
+    // Between two powers of two some homes get half the keys of the others. Keys once gave way from
+    // each home in turn, so that those ran dry, the rest overflowed, and in the end the store
+    // panicked.
+    let meter = meter("1/min burst 10000", Algorithm::TokenBucket);
+    for max_keys in [1, 8, 50, 1_000, 10_000, 16_000] {
+        let clock = ManualClock::at_secs(1_700_000_000);
+        let builder = MemoryStore::builder().max_keys(max_keys);
+        let store = builder.build_with_clock(clock.clone());
+        let passing = 30 * max_keys as u64;
+        for number in 0..passing {
+            pass_by(&store, meter, number);
+            clock.advance(Micros::new(1));
+            let keys = store.keys();
+            assert!(keys <= max_keys, "{keys} keys of {max_keys} after {number}");
+        }
+        let gone = passing as usize - max_keys;
+        assert_eq!(store.evictions(), gone, "{max_keys}: all others gave way");
+    }
+}
+
+#[test]
 fn those_whose_time_is_over_make_room_without_anybody_giving_way() {
     for algorithm in Algorithm::ALL {
         let (store, clock) = store_of_a_million();
