@@ -346,7 +346,7 @@ impl<C: Clock> MemoryStore<C> {
         let added = self.add(home, fingerprint, words, now);
         home.line.unlock_changed();
         if added {
-            self.table.tend(now);
+            self.table.tend(home.index, now);
         }
     }
 
