@@ -70,15 +70,19 @@ fn carry_out(state: &mut State, turn: &Turn<'_>) -> (Verdict, Reading) {
     let (meter, now) = (&turn.meter, turn.now);
     let (verdict, retry, delay, units) = match turn.op {
         Op::Take(ask) => match state.evaluate(meter, ask, now) {
-            Evaluation::Fits { units, delay, delta } => {
+            Evaluation::Fits { units, delay, delta, after } => {
                 state.apply(delta);
+                assert_eq!(state.standing(meter, now), after, "what was foretold of {turn:?}");
                 (Verdict::Allow, Retry::Now, delay, units)
             }
-            Evaluation::Exceeds { retry } => (Verdict::Deny, retry, Micros::ZERO, 0),
+            Evaluation::Exceeds { retry, present } => {
+                assert_eq!(state.standing(meter, now), present, "what {turn:?} left alone");
+                (Verdict::Deny, retry, Micros::ZERO, 0)
+            }
         },
         Op::Peek(cost) => match state.evaluate(meter, Ask::exactly(cost), now) {
             Evaluation::Fits { delay, .. } => (Verdict::Allow, Retry::Now, delay, 0),
-            Evaluation::Exceeds { retry } => (Verdict::Deny, retry, Micros::ZERO, 0),
+            Evaluation::Exceeds { retry, .. } => (Verdict::Deny, retry, Micros::ZERO, 0),
         },
         Op::Refund { cost, at } => {
             let back = state.refund(meter, cost, at, now);
@@ -152,7 +156,7 @@ fn check_stale(state: &State, turn: &Turn<'_>) -> TestCaseResult {
 fn answer<D>(evaluation: Evaluation<D>) -> Result<(u64, Micros), Retry> {
     match evaluation {
         Evaluation::Fits { units, delay, .. } => Ok((units, delay)),
-        Evaluation::Exceeds { retry } => Err(retry),
+        Evaluation::Exceeds { retry, .. } => Err(retry),
     }
 }
 

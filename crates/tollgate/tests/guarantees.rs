@@ -240,8 +240,10 @@ fn state_after(
 fn wait(state: &State, meter: &Meter, cost: Cost, now: Timestamp) -> u64 {
     match state.evaluate(meter, Ask::exactly(cost), now) {
         Evaluation::Fits { .. } => 0,
-        Evaluation::Exceeds { retry: Retry::After(wait) } => wait.get(),
-        Evaluation::Exceeds { retry } => panic!("{cost:?} within the capacity answered {retry:?}"),
+        Evaluation::Exceeds { retry: Retry::After(wait), .. } => wait.get(),
+        Evaluation::Exceeds { retry, .. } => {
+            panic!("{cost:?} within the capacity answered {retry:?}")
+        }
     }
 }
 
