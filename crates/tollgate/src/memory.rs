@@ -33,7 +33,7 @@ mod table;
 
 use fingerprint::{Fingerprint, Fingerprinter};
 use line::Words;
-use slot::{Inline, Limits};
+use slot::{Code, Inline, Limits};
 use table::{Home, Table};
 
 /// Sets decided together: their lines are asked for at once, so that they arrive together.
@@ -304,14 +304,15 @@ impl<C: Clock> MemoryStore<C> {
         };
         let seen = self.table.see(home).ok_or(Miss::Overtaken)?;
         let place = self.table.find(home, seen, fingerprint);
+        let code = Code::new(meter, &self.limits);
         let state = match place.map(|place| place.state()) {
             None => T::default(),
             Some(words) if words.ticket().is_some() => return Err(Miss::NotInline),
-            Some(words) => T::decode(words, meter, &self.limits),
+            Some(words) => T::decode(words, code),
         };
         match state.evaluate(meter, ask, now) {
             Evaluation::Fits { units, delay, delta, after } if take => {
-                let words = delta.encode(meter, &self.limits).ok_or(Miss::NotInline)?;
+                let words = delta.encode(code).ok_or(Miss::NotInline)?;
                 if !home.line.lock_unchanged(seen) {
                     return Err(Miss::Overtaken);
                 }

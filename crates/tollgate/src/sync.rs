@@ -1,14 +1,15 @@
-//! The atomics the memory store is built on, exchanged for loom's when it is model-checked.
+//! The atomics that decisions are synchronised by, exchanged for loom's when the protocol is
+//! model-checked. Counters that only report are left out: they decide nothing.
 
 #[cfg(loom)]
 pub(crate) use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicU64, Ordering, fence},
     thread::yield_now,
 };

@@ -166,26 +166,15 @@ impl Debt {
         }
         let (clear, fraction) = match self.limit == meter.limit() {
             true => (self.clear, self.fraction),
-            false => self.redenominate(meter.limit()),
+            false => {
+                let lasts = self.clear - self.charged;
+                redenominate(self.charged, lasts, self.fraction, self.limit, meter.limit())
+            }
         };
         match clear.checked_sub(now.as_micros()) {
             Some(micros) => Stretch { micros, fraction },
             // Less than a microsecond remained, and more than that has passed.
             None => Stretch::NONE,
-        }
-    }
-
-    /// When the debt is clear if it drains at `limit` from the last charge on.
-    #[cold]
-    #[inline(never)]
-    fn redenominate(self, limit: u64) -> (u64, u64) {
-        let owed = u128::from(self.clear - self.charged) * u128::from(self.limit);
-        let owed = owed + u128::from(self.fraction);
-        let clear = u128::from(self.charged) + owed / u128::from(limit);
-        match u64::try_from(clear) {
-            Ok(clear) if clear <= MAX_EXACT => (clear, (owed % u128::from(limit)) as u64),
-            // Beyond any instant plus any refill, so nothing fits before it goes stale.
-            _ => (MAX_EXACT, 0),
         }
     }
 
@@ -228,6 +217,21 @@ impl Stretch {
     fn plus(self, units: u64, meter: &Meter) -> Self {
         let more = meter.unit().times(units, meter.limit(), self.fraction);
         Self { micros: self.micros + more.micros, fraction: more.fraction }
+    }
+}
+
+/// When a debt that lasted `lasts` µs and `fraction` under one limit is clear if it drains at another
+/// from the charge on.
+// The arguments are scalars so that they stay in registers where this is not called.
+#[cold]
+#[inline(never)]
+fn redenominate(charged: u64, lasts: u64, fraction: u64, from: u64, to: u64) -> (u64, u64) {
+    let owed = u128::from(lasts) * u128::from(from) + u128::from(fraction);
+    let clear = u128::from(charged) + owed / u128::from(to);
+    match u64::try_from(clear) {
+        Ok(clear) if clear <= MAX_EXACT => (clear, (owed % u128::from(to)) as u64),
+        // Beyond any instant plus any refill, so nothing fits before it goes stale.
+        _ => (MAX_EXACT, 0),
     }
 }
 

@@ -4,8 +4,9 @@ use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
 use super::line::Words;
+use super::slot::{self, Code};
 use super::table::{Home, Place};
-use super::{MemoryStore, outcome, reading, slot};
+use super::{MemoryStore, outcome, reading};
 use crate::algorithm::{Ask, Delta, Evaluation, State};
 use crate::charge::{Charge, ChargeSet, Op};
 use crate::clock::Clock;
@@ -107,7 +108,7 @@ impl<C: Clock> MemoryStore<C> {
         let place = self.table.find_locked(home, fingerprint);
         let state = place.map(|place| place.state()).and_then(|words| match words.ticket() {
             Some(ticket) => self.table.side.take(ticket),
-            None => Some(slot::decode(words, meter, &self.limits)),
+            None => Some(slot::decode(words, Code::new(meter, &self.limits))),
         });
         let state = state.unwrap_or_else(|| State::fresh(meter.algorithm()));
         let ask = match charge.op {
@@ -135,7 +136,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             return false;
         }
-        let words = match slot::encode(&state, meter, &self.limits) {
+        let words = match slot::encode(&state, Code::new(meter, &self.limits)) {
             Some(words) => {
                 if let Some(ticket) = ticket {
                     self.table.side.discard(ticket);

@@ -14,6 +14,8 @@
 //! meter's period the rest of a window follows. A bucket whose numbers are larger than their fields
 //! (more than 16 million units per period, or twelve days of debt) lies beside the table.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::line::Words;
 use super::side::Ticket;
 use crate::algorithm::bucket::Debt;
@@ -21,7 +23,6 @@ use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State};
 use crate::meter::Meter;
-use crate::sync::{AtomicU64, Ordering};
 use crate::time::{MAX_EXACT, Timestamp};
 
 const BESIDE: u64 = 1 << 63;
@@ -54,10 +55,10 @@ impl Words {
 /// A state that usually fits a slot.
 pub(super) trait Inline: Copy + Default {
     /// The state as words, or `None` if it is too large.
-    fn encode(self, meter: &Meter, limits: &Limits) -> Option<Words>;
+    fn encode(self, code: Code<'_>) -> Option<Words>;
 
     /// The state of words that are neither empty nor a ticket.
-    fn decode(words: Words, meter: &Meter, limits: &Limits) -> Self;
+    fn decode(words: Words, code: Code<'_>) -> Self;
 
     /// See [`State::evaluate`].
     fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self>;
@@ -68,12 +69,12 @@ pub(super) trait Inline: Copy + Default {
 
 impl Inline for Window {
     #[inline(always)]
-    fn encode(self, _: &Meter, _: &Limits) -> Option<Words> {
+    fn encode(self, _: Code<'_>) -> Option<Words> {
         Some(Words(self.stale_at(), self.used()))
     }
 
     #[inline(always)]
-    fn decode(words: Words, _: &Meter, _: &Limits) -> Self {
+    fn decode(words: Words, _: Code<'_>) -> Self {
         Self::new(words.stale_at(), words.1)
     }
 
@@ -90,16 +91,16 @@ impl Inline for Window {
 
 impl Inline for Windows {
     #[inline(always)]
-    fn encode(self, meter: &Meter, _: &Limits) -> Option<Words> {
+    fn encode(self, code: Code<'_>) -> Option<Words> {
         let (current, previous) = self.counts();
         // A sliding window's limit has 27 bits.
-        Some(Words(self.stale_at(meter.period()), previous << COUNT_BITS | current))
+        Some(Words(self.stale_at(code.meter.period()), previous << COUNT_BITS | current))
     }
 
     #[inline(always)]
-    fn decode(words: Words, meter: &Meter, _: &Limits) -> Self {
+    fn decode(words: Words, code: Code<'_>) -> Self {
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
-        let start = words.stale_at().saturating_sub(2 * meter.period().as_micros());
+        let start = words.stale_at().saturating_sub(2 * code.meter.period().as_micros());
         Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS)
     }
 
@@ -116,23 +117,22 @@ impl Inline for Windows {
 
 impl Inline for Debt {
     #[inline(always)]
-    fn encode(self, _: &Meter, limits: &Limits) -> Option<Words> {
+    fn encode(self, code: Code<'_>) -> Option<Words> {
         let (limit, charged, clear, fraction) = self.parts();
         let lasts = clear - charged;
         if limit >> FRACTION_BITS != 0 || lasts >> (64 - FRACTION_BITS) != 0 {
             return None;
         }
-        let id = limits.id(limit)? << LIMIT_SHIFT;
+        let id = code.id_of(limit)? << LIMIT_SHIFT;
         Some(Words(self.stale_at() | id, lasts << FRACTION_BITS | fraction))
     }
 
     #[inline(always)]
-    fn decode(words: Words, _: &Meter, limits: &Limits) -> Self {
+    fn decode(words: Words, code: Code<'_>) -> Self {
         let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
         let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
-        let limit = limits.limit((words.0 >> LIMIT_SHIFT) as usize);
-        Self::new(limit, charged, clear, fraction)
+        Self::new(code.limit_of(words.0 >> LIMIT_SHIFT), charged, clear, fraction)
     }
 
     #[inline(always)]
@@ -147,24 +147,58 @@ impl Inline for Debt {
 }
 
 /// The state as words, or `None` if it is too large for a slot.
-pub(super) fn encode(state: &State, meter: &Meter, limits: &Limits) -> Option<Words> {
+pub(super) fn encode(state: &State, code: Code<'_>) -> Option<Words> {
     match state {
-        State::FixedWindow(window) => window.encode(meter, limits),
-        State::SlidingWindow(windows) => windows.encode(meter, limits),
-        State::Bucket(debt) => debt.encode(meter, limits),
+        State::FixedWindow(window) => window.encode(code),
+        State::SlidingWindow(windows) => windows.encode(code),
+        State::Bucket(debt) => debt.encode(code),
         State::SlidingLog(_) => None,
     }
 }
 
 /// The state of words that are neither empty nor a ticket.
-pub(super) fn decode(words: Words, meter: &Meter, limits: &Limits) -> State {
-    match meter.algorithm() {
-        Algorithm::FixedWindow => State::FixedWindow(Window::decode(words, meter, limits)),
-        Algorithm::SlidingWindow => State::SlidingWindow(Windows::decode(words, meter, limits)),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            State::Bucket(Debt::decode(words, meter, limits))
-        }
+pub(super) fn decode(words: Words, code: Code<'_>) -> State {
+    match code.meter.algorithm() {
+        Algorithm::FixedWindow => State::FixedWindow(Window::decode(words, code)),
+        Algorithm::SlidingWindow => State::SlidingWindow(Windows::decode(words, code)),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => State::Bucket(Debt::decode(words, code)),
         Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+    }
+}
+
+/// What it takes to read and write the states of a meter.
+#[derive(Clone, Copy)]
+pub(super) struct Code<'a> {
+    meter: &'a Meter,
+    limits: &'a Limits,
+    // The number of a bucket's own limit, looked up once: nearly every state is under it.
+    id: Option<u64>,
+}
+
+impl<'a> Code<'a> {
+    #[inline(always)]
+    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Self {
+        let id = match meter.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => limits.id(meter.limit()),
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => None,
+        };
+        Self { meter, limits, id }
+    }
+
+    #[inline(always)]
+    fn id_of(self, limit: u64) -> Option<u64> {
+        match limit == self.meter.limit() {
+            true => self.id,
+            false => self.limits.id(limit),
+        }
+    }
+
+    #[inline(always)]
+    fn limit_of(self, id: u64) -> u64 {
+        match self.id == Some(id) {
+            true => self.meter.limit(),
+            false => self.limits.limit(id as usize),
+        }
     }
 }
 

@@ -16,6 +16,7 @@
 //! **Bound.** Inserting beyond `max_keys` evicts: among a few homes next to the new key's, the slot
 //! nearest to stale. Stale slots met on the way are free.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
@@ -24,7 +25,7 @@ use super::fingerprint::Fingerprint;
 use super::line::{Line, SLOTS, Seen, Words};
 use super::segments::{self, Segments};
 use super::side::Side;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
