@@ -208,9 +208,8 @@
 //! ```
 //!
 //! A bucket takes some 45 bytes however long its key is; a sliding log lies beside and takes 16 to 32
-//! more for each entry.
-//! Buckets that are as good as fresh are forgotten as others come. When all that are held still
-//! count, the one nearest to fresh among a few looked at gives way, and
+//! more for each entry. Buckets that are as good as fresh are forgotten as others come. When all that
+//! are held still count, the one nearest to fresh among a few looked at gives way, and
 //! [`evictions`](MemoryStore::evictions) counts it. There is no background thread.
 //!
 //! # Changing limits
@@ -288,3 +287,8 @@ pub use quota::{ParseQuotaError, Period, Quota};
 pub use store::{Store, StoreError, StoreErrorKind};
 pub use subject::{Costs, Subject};
 pub use time::{MAX_EXACT, Micros, Timestamp};
+
+/// The code in the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
