@@ -1,1 +1,10 @@
-//! tollgate-testkit
+//! What the tests of every crate share: slow, obvious models of the algorithms, traces to walk them
+//! along, and the conformance suite every store must pass.
+//!
+//! Not published. Nothing here calls the arithmetic it is there to judge.
+
+pub mod conformance;
+pub mod model;
+pub mod ready;
+pub mod trace;
+pub mod walk;

@@ -34,7 +34,7 @@ mod table;
 use fingerprint::{Fingerprint, Fingerprinter};
 use line::Words;
 use slot::{Inline, Limits};
-use table::{Home, Place, Table};
+use table::{Home, Table};
 
 /// Sets decided together: their lines are asked for at once, so that they arrive together.
 const BATCH: usize = 16;
@@ -200,7 +200,7 @@ impl<C: Clock> MemoryStore<C> {
                 batch.iter().map(|set| self.fetch(set)).collect();
             for (set, found) in batch.iter().zip(found) {
                 each(match (set.charges(), found) {
-                    ([charge], Some(found)) => self.decide_found(&Question::of(charge, now), found),
+                    ([charge], Some(found)) => self.decide_found(Question::of(charge, now), found),
                     _ => self.decide_set(set, now),
                 });
             }
@@ -221,7 +221,7 @@ impl<C: Clock> MemoryStore<C> {
 
     fn decide_at(&self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
         match (set.charges(), self.fetch(set)) {
-            ([charge], Some(found)) => self.decide_found(&Question::of(charge, now), found),
+            ([charge], Some(found)) => self.decide_found(Question::of(charge, now), found),
             _ => self.decide_set(set, now),
         }
     }
@@ -232,21 +232,21 @@ impl<C: Clock> MemoryStore<C> {
         let home = self.table.home(fingerprint);
         // The line is on its way while the clock is read.
         home.line.prefetch();
-        let enforcement = Enforcement::Enforce;
-        let question = Question { key, meter, op, enforcement, now: self.clock.now() };
-        self.decide_found(&question, Found { fingerprint, home })
+        let now = self.clock.now();
+        let question = Question { key, meter, op, enforcement: Enforcement::Enforce, now };
+        self.decide_found(question, Found { fingerprint, home })
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
     #[inline(always)]
-    fn decide_found(&self, question: &Question<'_>, found: Found<'_>) -> Decision {
+    fn decide_found(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         match question.meter.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 self.decide_inline::<Debt>(question, found)
             }
             Algorithm::FixedWindow => self.decide_inline::<Window>(question, found),
             Algorithm::SlidingWindow => self.decide_inline::<Windows>(question, found),
-            Algorithm::SlidingLog => self.decide_alone(*question),
+            Algorithm::SlidingLog => self.decide_alone(question),
         }
     }
 
@@ -259,11 +259,11 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one charge on a state that fits a slot, or as a set if it does not.
     #[inline(always)]
-    fn decide_inline<T: Inline>(&self, question: &Question<'_>, found: Found<'_>) -> Decision {
+    fn decide_inline<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         match self.attempt::<T>(question, found) {
-            Attempt::Decided(decision) => decision,
-            Attempt::Overtaken => self.decide_contended::<T>(*question, found.fingerprint),
-            Attempt::NotInline => self.decide_alone(*question),
+            Ok(decision) => decision,
+            Err(Miss::Overtaken) => self.decide_contended::<T>(question, found.fingerprint),
+            Err(Miss::NotInline) => self.decide_alone(question),
         }
     }
 
@@ -277,10 +277,10 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         loop {
             let found = Found { fingerprint, home: self.table.home(fingerprint) };
-            match self.attempt::<T>(&question, found) {
-                Attempt::Decided(decision) => return decision,
-                Attempt::Overtaken => spin_loop(),
-                Attempt::NotInline => return self.decide_alone(question),
+            match self.attempt::<T>(question, found) {
+                Ok(decision) => return decision,
+                Err(Miss::Overtaken) => spin_loop(),
+                Err(Miss::NotInline) => return self.decide_alone(question),
             }
         }
     }
@@ -290,34 +290,40 @@ impl<C: Clock> MemoryStore<C> {
     /// Reads without a lock, evaluates, and locks only to write: by exchanging the very header it
     /// read, so that success means nothing has changed since.
     #[inline(always)]
-    fn attempt<T: Inline>(&self, question: &Question<'_>, found: Found<'_>) -> Attempt {
-        let Question { meter, enforcement, now, .. } = *question;
+    fn attempt<T: Inline>(
+        &self,
+        question: Question<'_>,
+        found: Found<'_>,
+    ) -> Result<Decision, Miss> {
+        let Question { meter, op, now, .. } = question;
         let Found { fingerprint, home } = found;
-        let (ask, take) = match question.op {
+        let (ask, take) = match op {
             Op::Take(ask) => (ask, true),
             Op::Peek(cost) => (Ask::exactly(cost), false),
-            Op::Refund { .. } | Op::Reset => return Attempt::NotInline,
+            Op::Refund { .. } | Op::Reset => return Err(Miss::NotInline),
         };
-        let Some(seen) = self.table.see(home) else {
-            return Attempt::Overtaken;
-        };
+        let seen = self.table.see(home).ok_or(Miss::Overtaken)?;
         let place = self.table.find(home, seen, fingerprint);
         let state = match place.map(|place| place.state()) {
             None => T::default(),
-            Some(words) if words.ticket().is_some() => return Attempt::NotInline,
+            Some(words) if words.ticket().is_some() => return Err(Miss::NotInline),
             Some(words) => T::decode(words, meter, &self.limits),
         };
         match state.evaluate(meter, ask, now) {
             Evaluation::Fits { units, delay, delta, after } if take => {
-                let Some(words) = delta.encode(meter, &self.limits) else {
-                    return Attempt::NotInline;
-                };
+                let words = delta.encode(meter, &self.limits).ok_or(Miss::NotInline)?;
                 if !home.line.lock_unchanged(seen) {
-                    return Attempt::Overtaken;
+                    return Err(Miss::Overtaken);
                 }
-                self.write(home, place, fingerprint, words, now);
+                match place {
+                    Some(place) => {
+                        place.set_state(words);
+                        home.line.unlock_changed_since(seen);
+                    }
+                    None => self.add_and_unlock(found, words, now),
+                }
                 let reading = reading(meter, after, Retry::Now, delay, units);
-                decided(enforcement, Verdict::Allow, reading, now)
+                Ok(question.decision(Verdict::Allow, reading))
             }
             evaluation => {
                 let (verdict, retry, delay) = evaluation.verdict();
@@ -326,42 +332,25 @@ impl<C: Clock> MemoryStore<C> {
                     Evaluation::Exceeds { present, .. } => present,
                 };
                 if !home.line.unchanged(seen) {
-                    return Attempt::Overtaken;
+                    return Err(Miss::Overtaken);
                 }
-                let reading = reading(meter, standing, retry, delay, 0);
-                decided(enforcement, verdict, reading, now)
+                Ok(question.decision(verdict, reading(meter, standing, retry, delay, 0)))
             }
         }
     }
 
-    /// Writes a key's state where it has a place, or adds it, and unlocks.
-    #[inline(always)]
-    fn write(
-        &self,
-        home: Home<'_>,
-        place: Option<Place<'_>>,
-        fingerprint: Fingerprint,
-        words: Words,
-        now: Timestamp,
-    ) {
-        match place {
-            Some(place) => {
-                place.set_state(words);
-                home.line.unlock_changed();
-            }
-            None => {
-                let added = self.add(home, fingerprint, words, now);
-                home.line.unlock_changed();
-                if added {
-                    self.table.tend(now);
-                }
-            }
+    /// Adds a key with its state to a locked home, and unlocks it.
+    #[cold]
+    #[inline(never)]
+    fn add_and_unlock(&self, Found { fingerprint, home }: Found<'_>, words: Words, now: Timestamp) {
+        let added = self.add(home, fingerprint, words, now);
+        home.line.unlock_changed();
+        if added {
+            self.table.tend(home.index, now);
         }
     }
 
     /// Adds a key with its state; true if there is one more key. Only under the lock.
-    #[cold]
-    #[inline(never)]
     fn add(&self, home: Home<'_>, fingerprint: Fingerprint, words: Words, now: Timestamp) -> bool {
         let (place, added) = self.table.insert(home, fingerprint, now);
         place.set_state(words);
@@ -394,9 +383,8 @@ struct Question<'a> {
     now: Timestamp,
 }
 
-/// How an attempt at a decision without waiting ended.
-enum Attempt {
-    Decided(Decision),
+/// Why an attempt at a decision came to nothing.
+enum Miss {
     /// Somebody changed the line in between.
     Overtaken,
     /// The state lies beside the table, or will, or the op is a rare one.
@@ -416,7 +404,13 @@ impl<'a> Question<'a> {
         Self { key, meter, op: *op, enforcement: *enforcement, now }
     }
 
-    #[cold]
+    /// The decision that this charge alone makes.
+    #[inline(always)]
+    fn decision(self, verdict: Verdict, reading: Reading) -> Decision {
+        let outcome = outcome(self.enforcement, verdict, reading);
+        Decision::of_one(outcome, self.now, Provenance::Store)
+    }
+
     fn to_charge(self) -> Charge<'a> {
         Charge::new(self.key.clone(), *self.meter, self.op).enforced(self.enforcement)
     }
@@ -432,18 +426,6 @@ fn reading(meter: &Meter, standing: Standing, retry: Retry, delay: Micros, units
         delay,
         units,
     }
-}
-
-/// The decision on one charge.
-#[inline(always)]
-fn decided(
-    enforcement: Enforcement,
-    verdict: Verdict,
-    reading: Reading,
-    now: Timestamp,
-) -> Attempt {
-    let outcome = outcome(enforcement, verdict, reading);
-    Attempt::Decided(Decision::of_one(outcome, now, Provenance::Store))
 }
 
 #[inline(always)]

@@ -125,14 +125,21 @@ impl Debt {
         if meter.algorithm() == Algorithm::LeakyBucket {
             return 0;
         }
-        let back = units.get().min(owed_units(self.owed(meter, now), meter));
-        if back == 0 {
+        if self.stale_in(now) == 0 {
             return 0;
         }
         // In the state's own denomination, so that what it promised under its limit still holds.
         let period = u128::from(meter.period().as_micros());
         let limit = u128::from(self.limit);
         let owed = u128::from(self.clear - self.charged) * limit + u128::from(self.fraction);
+        let drained = |micros: u64| u128::from(micros) * u128::from(meter.limit());
+        // Not the instant it is clear, which under a much lower limit no integer here could hold.
+        let present = match now.as_micros().checked_sub(self.charged) {
+            Some(since) => owed.saturating_sub(drained(since)),
+            None => owed + drained(self.charged - now.as_micros()),
+        };
+        let present = u64::try_from(present.div_ceil(period)).unwrap_or(u64::MAX);
+        let back = units.get().min(present);
         let left = owed.saturating_sub(u128::from(back) * period);
         // Both no larger than what was there.
         self.clear = self.charged + (left / limit) as u64;

@@ -71,15 +71,21 @@ impl Windows {
 
     /// Gives units back to the window they were taken from, while it counts.
     pub fn refund(&mut self, meter: &Meter, units: Cost, at: Timestamp, now: Timestamp) -> u64 {
-        *self = self.at(meter.period(), now);
+        let mut windows = self.at(meter.period(), now);
         let (period, at) = (meter.period().as_micros(), at.as_micros());
+        let start = windows.start;
         let count = match () {
-            () if at >= self.start && at < self.start + period => &mut self.current,
-            () if at < self.start && at >= self.start.saturating_sub(period) => &mut self.previous,
+            () if at >= start && at < start + period => &mut windows.current,
+            () if at < start && at >= start.saturating_sub(period) => &mut windows.previous,
             () => return 0,
         };
         let back = units.get().min(*count);
         *count -= back;
+        // Giving nothing back changes nothing: rolling on would forget windows that count again if
+        // the clock steps back.
+        if back > 0 {
+            *self = windows;
+        }
         back
     }
 

@@ -119,14 +119,17 @@ impl Line {
 
     #[inline(always)]
     pub(super) fn state(&self, slot: usize) -> Words {
-        Words(self.load(STATE + 2 * slot), self.load(STATE + 2 * slot + 1))
+        // The remainder tells the compiler what every caller knows.
+        let word = STATE + 2 * (slot % SLOTS);
+        Words(self.load(word), self.load(word + 1))
     }
 
     /// Replaces a slot's state. Only under the lock.
     #[inline(always)]
     pub(super) fn set_state(&self, slot: usize, Words(first, second): Words) {
-        self.store(STATE + 2 * slot, first);
-        self.store(STATE + 2 * slot + 1, second);
+        let word = STATE + 2 * (slot % SLOTS);
+        self.store(word, first);
+        self.store(word + 1, second);
     }
 
     /// Replaces whose slot it is. Only under the lock.
@@ -204,9 +207,14 @@ impl Line {
     }
 
     /// Unlocks the line after changes.
-    #[inline(always)]
     pub(super) fn unlock_changed(&self) {
-        let header = self.load(0);
+        self.unlock_changed_since(Seen(self.load(0)));
+    }
+
+    /// Unlocks the line after changes that left its chain as it was `seen`: the header just
+    /// exchanged need not be read again.
+    #[inline(always)]
+    pub(super) fn unlock_changed_since(&self, Seen(header): Seen) {
         let version = header.wrapping_add(VERSION) & VERSION_MASK;
         let next = header >> NEXT_SHIFT << NEXT_SHIFT;
         self.words[0].store(next | version, Ordering::Release);

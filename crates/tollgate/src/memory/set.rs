@@ -53,15 +53,22 @@ impl<C: Clock> MemoryStore<C> {
         }
         let outcomes: Outcomes = entries.iter().map(|entry| entry.outcome(now)).collect();
 
-        let mut added = 0;
+        // Keys that are there first: a new one may be given a stale slot, and until it is written
+        // the slot of a key of this very set may look stale.
+        entries.sort_by_key(|entry| entry.place.is_none());
+        // Where there is one more key.
+        let mut added = SmallVec::<[usize; 4]>::new();
         for entry in entries {
-            added += usize::from(self.leave(entry, now));
+            let home = entry.home.index;
+            if self.leave(entry, now) {
+                added.push(home);
+            }
         }
         for home in locked {
             home.line.unlock_changed();
         }
-        for _ in 0..added {
-            self.table.tend(now);
+        for home in added {
+            self.table.tend(home, now);
         }
         Decision::new(outcomes, now, Provenance::Store)
     }

@@ -13,8 +13,8 @@
 //! **Order of locks.** Homes in ascending order; a home before anything else. A split holds the home
 //! it splits; the new one cannot be named by anybody before `homes` says so.
 //!
-//! **Bound.** Inserting beyond `max_keys` evicts: among a few lines in turn, the slot nearest to
-//! stale. Stale slots met on the way are free.
+//! **Bound.** Inserting beyond `max_keys` evicts: among a few homes next to the new key's, the slot
+//! nearest to stale. Stale slots met on the way are free.
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -236,13 +236,13 @@ impl Table {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Keeps the table in shape after a key was added. Without any lock.
-    pub(super) fn tend(&self, now: Timestamp) {
+    /// Keeps the table in shape after a key was added to the home at `index`. Without any lock.
+    pub(super) fn tend(&self, index: usize, now: Timestamp) {
         for _ in 0..SWEEP {
             self.sweep_next(now);
         }
         if self.keys() > self.max_keys {
-            self.evict(now);
+            self.evict(index, now);
         } else if self.keys() * 16 > self.shape().count() * KEYS_PER_16_HOMES {
             self.grow(now);
         }
@@ -252,19 +252,35 @@ impl Table {
     fn sweep_next(&self, now: Timestamp) {
         let home = self.next_home();
         let seen = home.line.see();
-        let untidy = self.any_stale(home, now) || seen.next().is_some();
-        if untidy && home.line.lock_unchanged(seen) {
+        if self.is_untidy(home, seen, now) && home.line.lock_unchanged(seen) {
             let kept = self.live(home, now);
             self.refill(home.line, &kept);
             home.line.unlock_changed();
         }
     }
 
-    /// Makes the slot nearest to stale, among the next few homes, give way.
-    fn evict(&self, now: Timestamp) {
-        let homes = (0..CANDIDATES).map(|_| self.next_home());
-        let nearest = homes.filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)));
-        let Some((_, home)) = nearest.min_by_key(|(stale_at, _)| *stale_at) else {
+    /// Makes the slot nearest to stale give way, among the few homes on both sides of the one at
+    /// `index`, which got one key too many.
+    ///
+    /// Homes that are yet to be split get twice the keys of the others. Taking from around where one
+    /// was added keeps what leaves in step with what comes, everywhere; taking from each home in
+    /// turn would empty the split ones and fill the rest without bound. The home itself comes
+    /// last, lest the new key be the one to go.
+    fn evict(&self, index: usize, now: Timestamp) {
+        let count = self.shape().count();
+        let nearest_of_few = |first: usize| {
+            let turns = first..first + CANDIDATES;
+            let homes = turns.map(|turn| self.home_beside(index, turn, count));
+            // All at once rather than one after another: nobody has visited them lately.
+            homes.clone().for_each(|home| home.line.prefetch());
+            homes
+                .filter_map(|home| Some((self.nearest(home)?.state().stale_at(), home)))
+                .min_by_key(|(stale_at, _)| *stale_at)
+        };
+        // A small table may have many empty homes in a row. Twice round, so that the home itself
+        // comes last.
+        let mut few = (0..2 * count).step_by(CANDIDATES);
+        let Some((_, home)) = few.find_map(nearest_of_few) else {
             return;
         };
         home.line.lock();
@@ -306,29 +322,34 @@ impl Table {
         self.home_at(turn % self.shape().count())
     }
 
-    fn any_stale(&self, home: Home<'_>, now: Timestamp) -> bool {
-        (0..SLOTS)
-            .map(|slot| home.line.state(slot))
-            .any(|words| !words.is_empty() && is_stale(words, now))
+    /// The homes around the one at `index`, turn by turn: one after, one before, two after …
+    fn home_beside(&self, index: usize, turn: usize, count: usize) -> Home<'_> {
+        let distance = (turn / 2 + 1) % count;
+        match turn % 2 {
+            0 => self.home_at((index + distance) % count),
+            _ => self.home_at((index + count - distance) % count),
+        }
     }
 
-    /// The occupied slot of a home that goes stale first.
-    fn nearest<'t>(&'t self, home: Home<'t>) -> Option<Place<'t>> {
-        let mut line = Some(home.line);
-        let mut nearest: Option<Place<'t>> = None;
-        // As long as no chain is: a reader without the lock may be led in a circle.
-        for _ in 0..64 {
-            let Some(current) = line else { break };
-            for slot in 0..SLOTS {
-                let place = Place { line: current, slot };
-                let sooner = |known: Place<'_>| place.state().stale_at() < known.state().stale_at();
-                if !place.state().is_empty() && nearest.is_none_or(sooner) {
-                    nearest = Some(place);
-                }
-            }
-            line = current.next().map(|next| self.overflow.lines.get(next));
-        }
-        nearest
+    /// Whether sweeping a home, seen as it is, would free a slot or an overflow line: something in
+    /// its own line is stale, or there is room in it for what is chained to it.
+    fn is_untidy(&self, home: Home<'_>, seen: Seen, now: Timestamp) -> bool {
+        (0..SLOTS).map(|slot| home.line.state(slot)).any(|words| match words.is_empty() {
+            true => seen.next().is_some(),
+            false => is_stale(words, now),
+        })
+    }
+
+    /// The occupied slot of a home's own line that goes stale first.
+    ///
+    /// Chained lines are not looked at, for each would cost a cache miss; sweeping brings what they
+    /// hold into the home's line as that empties.
+    fn nearest<'t>(&self, home: Home<'t>) -> Option<Place<'t>> {
+        let line = home.line;
+        (0..SLOTS)
+            .map(|slot| Place { line, slot })
+            .filter(|place| !place.state().is_empty())
+            .min_by_key(|place| place.state().stale_at())
     }
 
     /// What is not stale in a home; the rest is forgotten. Only under the lock, and before a
