@@ -57,7 +57,7 @@
 //! | algorithm | admits a cost *c* when | in any one period, at most | state | largest limit |
 //! |---|---|---|---|---|
 //! | [`FixedWindow`] | taken in this window + *c* ≤ limit; windows are aligned to the epoch | 2 × limit, all at once around an edge | two words | 2^53 − 1 |
-//! | [`SlidingLog`] | taken in the last period + *c* ≤ limit | the limit: exact | 16 to 32 bytes per request that counts | 100,000 |
+//! | [`SlidingLog`] | taken in the last period + *c* ≤ limit | the limit: exact | an entry per request that counts | 100,000 |
 //! | [`SlidingWindow`] | this window + the share of the last one still in view + *c* ≤ limit | under 2 × limit, never at once: what comes back after an edge comes evenly | two words | 94,906,265 |
 //! | [`TokenBucket`] | *c* tokens are there; `burst` at most, refilled evenly | limit + burst, of which the burst at once | two words | limit × burst ≤ 2^53 |
 //! | [`LeakyBucket`] | queue + *c* ≤ burst; the queue drains evenly | limit + burst admitted; with [`Decision::delay`] kept, they go on evenly | two words | limit × burst ≤ 2^53 |
@@ -207,10 +207,11 @@
 //! assert_eq!((store.keys(), store.log_entries(), store.evictions()), (0, 0, 0));
 //! ```
 //!
-//! A bucket takes some 45 bytes however long its key is; a sliding log lies beside and takes 16 to 32
-//! more for each entry. Buckets that are as good as fresh are forgotten as others come. When all that
-//! are held still count, the one nearest to fresh among a few looked at gives way, and
-//! [`evictions`](MemoryStore::evictions) counts it. There is no background thread.
+//! A bucket takes about 47 bytes however long its key is. A sliding log lies beside and takes about
+//! 190 with one entry, and 16 to 32 more for each further one. Buckets that are as good as fresh are
+//! forgotten as others come. When all that are held still count, the one nearest to fresh among a few
+//! looked at gives way, and [`evictions`](MemoryStore::evictions) counts it. There is no background
+//! thread.
 //!
 //! # Changing limits
 //!
