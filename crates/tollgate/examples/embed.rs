@@ -9,8 +9,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for request in 1..=7 {
         let decision = store.take("user:42", meter, Cost::ONE);
         match decision.retry() {
+            Retry::Now => println!("request {request}: allowed"),
             Retry::After(wait) => println!("request {request}: refused, again in {wait}"),
-            _ => println!("request {request}: allowed"),
+            Retry::Never => println!("request {request}: refused, it can never fit"),
         }
         passed += u32::from(decision.is_allowed());
     }
