@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Runs an example as a user would, and returns what it prints.
 fn run(name: &str) -> String {
-    // Built with the tests already, into the same folder; this finds it up to date.
+    // The folder the tests were built into, so that what is there already is used again.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a folder in the target's");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(env!("CARGO_MANIFEST_DIR")).arg("run").arg("--target-dir").arg(target);
