@@ -46,8 +46,9 @@ pub enum Algorithm {
     FixedWindow,
     /// One entry per request, exact: no span of one period ever holds more than the limit.
     SlidingLog,
-    /// The current window plus the share of the previous one still in view. Two counters come
-    /// within a whisker of the log.
+    /// The current window plus the share of the previous one still in view. Two counters come close
+    /// to the log where requests come evenly; whoever spends all at the end of a window gets just
+    /// under twice the limit within a period, though never at once.
     SlidingWindow,
     /// A bucket that holds `burst` tokens and refills steadily; starts full.
     TokenBucket,

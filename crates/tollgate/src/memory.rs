@@ -1,8 +1,8 @@
 //! The store in this process: exact, bounded, without a thread of its own.
 //!
-//! States lie in a [table](table) of 128-byte [lines](line), known by a keyed
-//! [fingerprint](fingerprint) of their key, packed into two words ([slot]); what is too large for
-//! that lies [beside](side). A decision about one bucket reads without a lock and, if it has
+//! States lie in a table of 128-byte lines (`memory/table.rs`, `line.rs`), known by a keyed
+//! fingerprint of their key (`fingerprint.rs`), packed into two words (`slot.rs`); what is too large
+//! for that lies beside (`side.rs`). A decision about one bucket reads without a lock and, if it has
 //! something to write, turns what it read into a lock with a single exchange. A set locks its lines
 //! in ascending order, evaluates, applies and unlocks.
 

@@ -12,8 +12,9 @@
 //! *prev²*, which is why limits end at 94,906,265. If *k < 0* the present window has no room at any
 //! time, and the same question is asked of the next one, where *cur* has become *prev*.
 //!
-//! **What it does not promise.** The previous window's units are taken to be spread evenly, so a
-//! client that knows the edges can fit somewhat more than the limit into one period.
+//! **What it does not promise.** The previous window's units are taken to be spread evenly. A client
+//! that spends the limit at the very end of a window has it back as evenly as the window fades, and
+//! so fits just under twice the limit into one period; around the edge itself it gets the limit.
 
 use super::{Ask, Evaluation, Standing};
 use crate::charge::Cost;

@@ -279,7 +279,7 @@ impl Compiler<'_> {
             };
             match (matcher, self.axes.find(entry.axis())) {
                 (Ok(matcher), Some(axis)) => {
-                    list.push(Listing { axis, name: entry.axis().into(), matcher })
+                    list.push(Listing { axis, name: entry.axis().into(), matcher });
                 }
                 (Err(problem), _) => self.report(&place, "value", problem),
                 (Ok(_), None) => unreachable!("every axis of a list was numbered"),
