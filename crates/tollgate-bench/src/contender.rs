@@ -10,14 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use governor::DefaultKeyedRateLimiter;
-use tollgate::{
-    Algorithm, Charge, ChargeSet, Clock, Cost, MemoryStore, Meter, Micros, Period, Quota,
-    SystemClock,
-};
+use tollgate::{Algorithm, Clock, Cost, MemoryStore, Meter, Micros, Period, Quota, SystemClock};
 
 use crate::workload::{Access, Mood, Part, Rate, Spread, Workload};
 
-/// Sets handed to `take_many` at once.
+/// Keys handed to `take_many` at once.
 const BATCH: usize = 16;
 
 /// Mutexes of the plain map.
@@ -187,14 +184,10 @@ impl Contender for TollgateMany {
     fn run(&self, part: Part<'_>) -> u64 {
         let Tollgate { store, meter, .. } = &self.0;
         let mut granted = 0;
-        let mut sets = Vec::with_capacity(BATCH);
         for _ in 0..part.rounds {
             for batch in part.accesses.chunks(BATCH) {
-                let charges = batch.iter().map(|access| access.key.as_str());
-                let charges = charges.map(|key| Charge::take(key, *meter, Cost::ONE));
-                sets.clear();
-                sets.extend(charges.map(ChargeSet::of));
-                let decisions = black_box(store.take_many(&sets));
+                let keys = batch.iter().map(|access| access.key.as_str());
+                let decisions = black_box(store.take_many(keys, *meter, Cost::ONE));
                 granted += decisions.iter().filter(|one| one.is_allowed()).count() as u64;
             }
         }

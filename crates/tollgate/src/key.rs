@@ -96,15 +96,28 @@ impl<'a> Key<'a> {
         &self.text[..usize::from(self.scope)]
     }
 
-    /// How many bytes name the rule.
-    #[inline]
-    pub(crate) fn scope_len(&self) -> u64 {
-        u64::from(self.scope)
+    /// The key as a store looks at it.
+    #[inline(always)]
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef { text: &self.text, scope: self.scope }
     }
 
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
         Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope }
+    }
+}
+
+/// A key's parts, borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRef<'a> {
+    pub(crate) text: &'a [u8],
+    pub(crate) scope: u16,
+}
+
+impl<'a> From<KeyRef<'a>> for Key<'a> {
+    fn from(KeyRef { text, scope }: KeyRef<'a>) -> Self {
+        Self { text: Cow::Borrowed(text), scope }
     }
 }
 

@@ -144,8 +144,8 @@
 //! ```
 //!
 //! A charge can also be in [`Enforcement::Shadow`]: it is counted and told, and never refuses. Or in
-//! a group, [`Enforcement::AnyOf`], which refuses only when none of the group fits. Independent sets
-//! are decided together, faster than one by one, by [`MemoryStore::take_many`].
+//! a group, [`Enforcement::AnyOf`], which refuses only when none of the group fits. Independent
+//! decisions are made together, faster than one by one, by [`MemoryStore::take_many`].
 //!
 //! # Policies and the gate
 //!

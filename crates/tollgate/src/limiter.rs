@@ -94,8 +94,21 @@ impl<S: Store> Limiter<S> {
         answers.pop().unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
     }
 
-    /// Decides many independent sets in one go: one clock reading, one trip.
-    pub async fn take_many(&self, sets: &[ChargeSet<'_>]) -> Answers {
+    /// Takes `cost` units from the bucket of each key, independently, in one go: one clock reading,
+    /// one trip, one answer per key.
+    pub async fn take_many<'k, K: Into<Key<'k>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        meter: Meter,
+        cost: Cost,
+    ) -> Answers {
+        let charge = |key| ChargeSet::of(Charge::take(key, meter, cost));
+        let sets: Vec<_> = keys.into_iter().map(charge).collect();
+        self.take_sets(&sets).await
+    }
+
+    /// Decides independent sets in one go.
+    pub async fn take_sets(&self, sets: &[ChargeSet<'_>]) -> Answers {
         match sets {
             [] => smallvec![],
             sets => self.store.decide(sets).await,

@@ -10,14 +10,14 @@ use std::future::{Future, ready};
 
 use smallvec::SmallVec;
 
-use crate::algorithm::bucket::Debt;
+use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Standing};
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Outcome, Provenance, Reading, Retry, Verdict};
-use crate::key::Key;
+use crate::key::{Key, KeyRef};
 use crate::meter::Meter;
 use crate::store::{Answers, Store};
 use crate::sync::spin_loop;
@@ -152,13 +152,13 @@ impl<C: Clock> MemoryStore<C> {
     /// Takes `cost` units from one bucket.
     #[inline]
     pub fn take<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_one(&key.into(), &meter, Op::Take(Ask::exactly(cost)))
+        self.decide_one(key.into().as_ref(), &meter, Op::Take(Ask::exactly(cost)))
     }
 
     /// Says what taking `cost` units would do, and takes none.
     #[inline]
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_one(&key.into(), &meter, Op::Peek(cost))
+        self.decide_one(key.into().as_ref(), &meter, Op::Peek(cost))
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -169,12 +169,12 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
         at: Timestamp,
     ) -> Decision {
-        self.decide_one(&key.into(), &meter, Op::Refund { cost, at })
+        self.decide_one(key.into().as_ref(), &meter, Op::Refund { cost, at })
     }
 
     /// Forgets one bucket.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>, meter: Meter) -> Decision {
-        self.decide_one(&key.into(), &meter, Op::Reset)
+        self.decide_one(key.into().as_ref(), &meter, Op::Reset)
     }
 
     /// Decides one set, all or nothing, whatever its ops.
@@ -182,11 +182,51 @@ impl<C: Clock> MemoryStore<C> {
         self.decide_at(set, self.clock.now())
     }
 
-    /// Decides independent sets, all at one reading of the clock.
+    /// Takes `cost` units from the bucket of each key, independently, all at one reading of the
+    /// clock: one decision per key, in order.
     ///
     /// Much faster than one after another when there are many keys: the lines they live in are
     /// fetched together.
-    pub fn take_many(&self, sets: &[ChargeSet<'_>]) -> Vec<Decision> {
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Cost, MemoryStore, Meter};
+    ///
+    /// let store = MemoryStore::new();
+    /// let meter = Meter::new("1/min".parse()?, Algorithm::TokenBucket)?;
+    /// let decisions = store.take_many(["ann", "bob", "ann"], meter, Cost::ONE);
+    /// let allowed: Vec<bool> = decisions.iter().map(|decision| decision.is_allowed()).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take_many<'k, K: Into<Key<'k>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        meter: Meter,
+        cost: Cost,
+    ) -> Vec<Decision> {
+        let (op, enforcement) = (Op::Take(Ask::exactly(cost)), Enforcement::Enforce);
+        let now = self.clock.now();
+        let mut keys = keys.into_iter().map(Into::into);
+        let mut decisions = Vec::with_capacity(keys.size_hint().0);
+        let mut batch = SmallVec::<[Key<'k>; BATCH]>::new();
+        let mut found = SmallVec::<[Found<'_>; BATCH]>::new();
+        loop {
+            batch.extend(keys.by_ref().take(BATCH));
+            found.extend(batch.iter().map(|key| self.fetch(key.as_ref(), &meter)));
+            for (key, found) in batch.iter().zip(&found) {
+                let question = Question { key: key.as_ref(), meter: &meter, op, enforcement, now };
+                decisions.push(self.decide_found(question, *found));
+            }
+            if batch.len() < BATCH {
+                return decisions;
+            }
+            batch.clear();
+            found.clear();
+        }
+    }
+
+    /// Decides independent sets, all at one reading of the clock: one decision per set, in order.
+    pub fn take_sets(&self, sets: &[ChargeSet<'_>]) -> Vec<Decision> {
         let mut decisions = Vec::with_capacity(sets.len());
         self.decide_each(sets, |decision| decisions.push(decision));
         decisions
@@ -197,87 +237,117 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now();
         for batch in sets.chunks(BATCH) {
             let found: SmallVec<[Option<Found<'_>>; BATCH]> =
-                batch.iter().map(|set| self.fetch(set)).collect();
+                batch.iter().map(|set| self.fetch_only(set)).collect();
             for (set, found) in batch.iter().zip(found) {
-                each(match (set.charges(), found) {
-                    ([charge], Some(found)) => self.decide_found(Question::of(charge, now), found),
-                    _ => self.decide_set(set, now),
-                });
+                each(self.decide_maybe_found(set, found, now));
             }
         }
     }
 
-    /// Finds the home of a set's only charge and asks for its line ahead of time.
-    #[inline(always)]
-    fn fetch(&self, set: &ChargeSet<'_>) -> Option<Found<'_>> {
-        let [charge] = set.charges() else {
-            return None;
-        };
-        let fingerprint = self.fingerprinter.of(&charge.key, &charge.meter);
-        let home = self.table.home(fingerprint);
-        home.line.prefetch();
-        Some(Found { fingerprint, home })
+    fn decide_at(&self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
+        self.decide_maybe_found(set, self.fetch_only(set), now)
     }
 
-    fn decide_at(&self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
-        match (set.charges(), self.fetch(set)) {
+    /// Decides a set: by the short way if it has one charge, whose home was found.
+    fn decide_maybe_found(
+        &self,
+        set: &ChargeSet<'_>,
+        found: Option<Found<'_>>,
+        now: Timestamp,
+    ) -> Decision {
+        match (set.charges(), found) {
             ([charge], Some(found)) => self.decide_found(Question::of(charge, now), found),
             _ => self.decide_set(set, now),
         }
     }
 
-    #[inline]
-    fn decide_one(&self, key: &Key<'_>, meter: &Meter, op: Op) -> Decision {
+    /// Finds the home of a set's only charge.
+    fn fetch_only(&self, set: &ChargeSet<'_>) -> Option<Found<'_>> {
+        match set.charges() {
+            [charge] => Some(self.fetch(charge.key.as_ref(), &charge.meter)),
+            _ => None,
+        }
+    }
+
+    /// Finds the home of a key and asks for its line ahead of time.
+    #[inline(always)]
+    fn fetch(&self, key: KeyRef<'_>, meter: &Meter) -> Found<'_> {
         let fingerprint = self.fingerprinter.of(key, meter);
         let home = self.table.home(fingerprint);
-        // The line is on its way while the clock is read.
         home.line.prefetch();
+        Found { fingerprint, home }
+    }
+
+    #[inline]
+    fn decide_one(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
+        // The line is on its way while the clock is read.
+        let found = self.fetch(key, meter);
         let now = self.clock.now();
         let question = Question { key, meter, op, enforcement: Enforcement::Enforce, now };
-        self.decide_found(question, Found { fingerprint, home })
+        self.decide_found(question, found)
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
     #[inline(always)]
     fn decide_found(&self, question: Question<'_>, found: Found<'_>) -> Decision {
-        match question.meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                self.decide_inline::<Debt>(question, found)
+        let ask = match question.op {
+            Op::Take(ask) => ask,
+            Op::Peek(cost) => Ask::exactly(cost),
+            Op::Refund { .. } | Op::Reset => {
+                return out_of_line(move || self.decide_alone(question));
             }
-            Algorithm::FixedWindow => self.decide_inline::<Window>(question, found),
-            Algorithm::SlidingWindow => self.decide_inline::<Windows>(question, found),
-            Algorithm::SlidingLog => self.decide_alone(question),
+        };
+        match question.meter.algorithm() {
+            // Token and leaky bucket apart, so that each is compiled for itself.
+            Algorithm::TokenBucket if WholeDebt::suits(question.meter, ask) => {
+                self.decide_inline::<WholeDebt>(question, ask, found)
+            }
+            Algorithm::LeakyBucket if WholeDebt::suits(question.meter, ask) => {
+                self.decide_inline::<WholeDebt>(question, ask, found)
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                self.decide_inline::<Debt>(question, ask, found)
+            }
+            Algorithm::FixedWindow => self.decide_inline::<Window>(question, ask, found),
+            Algorithm::SlidingWindow => self.decide_inline::<Windows>(question, ask, found),
+            Algorithm::SlidingLog => out_of_line(move || self.decide_alone(question)),
         }
     }
 
     /// Decides one charge as a set.
-    #[cold]
-    #[inline(never)]
     fn decide_alone(&self, question: Question<'_>) -> Decision {
         self.decide_set(&ChargeSet::of(question.to_charge()), question.now)
     }
 
     /// Decides one charge on a state that fits a slot, or as a set if it does not.
     #[inline(always)]
-    fn decide_inline<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
-        match self.attempt::<T>(question, found) {
+    fn decide_inline<T: Inline>(
+        &self,
+        question: Question<'_>,
+        ask: Ask,
+        found: Found<'_>,
+    ) -> Decision {
+        match self.attempt::<T>(question, ask, found) {
             Ok(decision) => decision,
-            Err(Miss::Overtaken) => self.decide_contended::<T>(question, found.fingerprint),
-            Err(Miss::NotInline) => self.decide_alone(question),
+            Err(Miss::Overtaken) => {
+                let fingerprint = found.fingerprint;
+                out_of_line(move || self.decide_contended::<T>(question, ask, fingerprint))
+            }
+            Err(Miss::NotInline) => out_of_line(move || self.decide_alone(question)),
         }
     }
 
     /// Attempts until nobody else is faster.
-    #[cold]
     #[inline(never)]
     fn decide_contended<T: Inline>(
         &self,
         question: Question<'_>,
+        ask: Ask,
         fingerprint: Fingerprint,
     ) -> Decision {
         loop {
             let found = Found { fingerprint, home: self.table.home(fingerprint) };
-            match self.attempt::<T>(question, found) {
+            match self.attempt::<T>(question, ask, found) {
                 Ok(decision) => return decision,
                 Err(Miss::Overtaken) => spin_loop(),
                 Err(Miss::NotInline) => return self.decide_alone(question),
@@ -293,35 +363,30 @@ impl<C: Clock> MemoryStore<C> {
     fn attempt<T: Inline>(
         &self,
         question: Question<'_>,
+        ask: Ask,
         found: Found<'_>,
     ) -> Result<Decision, Miss> {
-        let Question { meter, op, now, .. } = question;
-        let Found { fingerprint, home } = found;
-        let (ask, take) = match op {
-            Op::Take(ask) => (ask, true),
-            Op::Peek(cost) => (Ask::exactly(cost), false),
-            Op::Refund { .. } | Op::Reset => return Err(Miss::NotInline),
-        };
+        let Question { meter, now, .. } = question;
+        let home = found.home;
         let seen = self.table.see(home).ok_or(Miss::Overtaken)?;
-        let place = self.table.find(home, seen, fingerprint);
+        let entry = self.table.find(home, seen, found.fingerprint);
         let code = Code::new(meter, &self.limits);
-        let state = match place.map(|place| place.state()) {
+        let state = match entry {
             None => T::default(),
-            Some(words) if words.ticket().is_some() => return Err(Miss::NotInline),
-            Some(words) => T::decode(words, code),
+            Some((_, words)) => T::decode(words, code).ok_or(Miss::NotInline)?,
         };
         match state.evaluate(meter, ask, now) {
-            Evaluation::Fits { units, delay, delta, after } if take => {
+            Evaluation::Fits { units, delay, delta, after } if question.takes() => {
                 let words = delta.encode(code).ok_or(Miss::NotInline)?;
                 if !home.line.lock_unchanged(seen) {
                     return Err(Miss::Overtaken);
                 }
-                match place {
-                    Some(place) => {
+                match entry {
+                    Some((place, _)) => {
                         place.set_state(words);
                         home.line.unlock_changed_since(seen);
                     }
-                    None => self.add_and_unlock(found, words, now),
+                    None => out_of_line(move || self.add_and_unlock(found, words, now)),
                 }
                 let reading = reading(meter, after, Retry::Now, delay, units);
                 Ok(question.decision(Verdict::Allow, reading))
@@ -341,8 +406,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Adds a key with its state to a locked home, and unlocks it.
-    #[cold]
-    #[inline(never)]
     fn add_and_unlock(&self, Found { fingerprint, home }: Found<'_>, words: Words, now: Timestamp) {
         let added = self.add(home, fingerprint, words, now);
         home.line.unlock_changed();
@@ -377,11 +440,19 @@ impl<C> std::fmt::Debug for MemoryStore<C> {
 /// One charge, borrowed, and the instant it is decided at.
 #[derive(Clone, Copy)]
 struct Question<'a> {
-    key: &'a Key<'a>,
+    key: KeyRef<'a>,
     meter: &'a Meter,
     op: Op,
     enforcement: Enforcement,
     now: Timestamp,
+}
+
+/// Does what is rarely done, and keeps it from costing anything where it is not: what `rare` needs
+/// is copied only here.
+#[cold]
+#[inline(never)]
+fn out_of_line<T>(rare: impl FnOnce() -> T) -> T {
+    rare()
 }
 
 /// Why an attempt at a decision came to nothing.
@@ -402,7 +473,13 @@ struct Found<'t> {
 impl<'a> Question<'a> {
     fn of(charge: &'a Charge<'a>, now: Timestamp) -> Self {
         let Charge { key, meter, op, enforcement } = charge;
-        Self { key, meter, op: *op, enforcement: *enforcement, now }
+        Self { key: key.as_ref(), meter, op: *op, enforcement: *enforcement, now }
+    }
+
+    /// Whether it takes what fits, or only looks.
+    #[inline(always)]
+    fn takes(&self) -> bool {
+        matches!(self.op, Op::Take(_))
     }
 
     /// The decision that this charge alone makes.
@@ -413,7 +490,7 @@ impl<'a> Question<'a> {
     }
 
     fn to_charge(self) -> Charge<'a> {
-        Charge::new(self.key.clone(), *self.meter, self.op).enforced(self.enforcement)
+        Charge::new(self.key, *self.meter, self.op).enforced(self.enforcement)
     }
 }
 

@@ -34,7 +34,7 @@ impl Store for Breakable {
         let down = || StoreError::new(StoreErrorKind::Unavailable);
         let answers = match self.down.load(Ordering::Relaxed) {
             true => sets.iter().map(|_| Err(down())).collect(),
-            false => self.store.take_many(sets).into_iter().map(Ok).collect(),
+            false => self.store.take_sets(sets).into_iter().map(Ok).collect(),
         };
         std::future::ready(answers)
     }

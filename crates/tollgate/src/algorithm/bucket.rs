@@ -211,6 +211,55 @@ impl Debt {
     }
 }
 
+/// A debt in whole microseconds, written under the limit it is read by. The default is fresh.
+///
+/// What nearly every bucket is: most limits divide their period, and few change. It says what
+/// [`Debt`] says, with one addition and one comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WholeDebt {
+    /// When the debt is paid off, in µs.
+    pub(crate) clear: u64,
+    /// How long it lasted when it was charged, in µs.
+    pub(crate) lasts: u64,
+}
+
+impl WholeDebt {
+    /// Whether `ask` of `meter` can be evaluated here.
+    #[inline(always)]
+    pub(crate) fn suits(meter: &Meter, ask: Ask) -> bool {
+        meter.unit().fraction == 0 && ask.min == ask.max && ask.max.get() <= meter.capacity()
+    }
+
+    /// See [`State::evaluate`](super::State::evaluate); only where it [suits](Self::suits).
+    #[inline(always)]
+    pub(crate) fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        let units = ask.max.get();
+        let owed = self.clear.saturating_sub(now.as_micros());
+        let lasts = owed + units * meter.unit().micros;
+        let Some(room) = meter.full().micros.checked_sub(lasts) else {
+            let wait = Micros::new(lasts - meter.full().micros);
+            let present = self.standing(meter, now);
+            return Evaluation::Exceeds { retry: Retry::After(wait), present };
+        };
+        let delay = match meter.algorithm() {
+            Algorithm::LeakyBucket => Micros::new(owed),
+            _ => Micros::ZERO,
+        };
+        let remaining = room / meter.unit().micros;
+        let after = Standing { remaining, reset: Micros::new(lasts) };
+        let delta = Self { clear: now.as_micros() + lasts, lasts };
+        Evaluation::Fits { units, delay, delta, after }
+    }
+
+    /// See [`State::standing`](super::State::standing).
+    #[inline(always)]
+    pub(crate) fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        let owed = self.clear.saturating_sub(now.as_micros());
+        let room = meter.full().micros.saturating_sub(owed);
+        Standing { remaining: room / meter.unit().micros, reset: Micros::new(owed) }
+    }
+}
+
 impl Stretch {
     /// This debt with `units` more on it.
     #[inline(always)]

@@ -56,8 +56,9 @@ impl Line {
     /// The time at `ticks`, or `None` when the line has ended.
     #[inline]
     fn at(self, ticks: u64) -> Option<u64> {
-        // Another core's counter may be a few ticks behind the one that drew the line.
-        let elapsed = ticks.saturating_sub(self.start);
+        // Another core's counter may be a few ticks behind the one that drew the line: then this
+        // wraps around, and the long way is taken.
+        let elapsed = ticks.wrapping_sub(self.start);
         (elapsed < self.length).then(|| self.origin + ((elapsed * self.rate) >> RATE_BITS))
     }
 
@@ -154,8 +155,8 @@ impl Calibrated {
         };
         // Somebody may have drawn a line between our reading the old one and taking the pencil.
         let line = self.line();
-        if let Some(micros) = line.at(ticks) {
-            return micros;
+        if ticks.saturating_sub(line.start) < line.length {
+            return line.extended_to(ticks);
         }
         let next = pencil.draw(line, Reading::take());
         self.publish(next);

@@ -1,9 +1,9 @@
 //! Buckets are known by a keyed hash of their name, not by the name.
 //!
-//! Two hashes with independent random keys, computed in one pass, make 128 bits, of which 112 are
-//! kept: 64 in one word, part of which also says where in the table the bucket lives, and 48 beside
-//! it. Nobody outside the process knows the keys, so nobody can engineer a collision; that two of
-//! 100 million live buckets share a fingerprint by accident has a chance of one in 10^18.
+//! Two hashes with independent random keys, computed in one pass, make 128 bits, of which 96 are
+//! kept: 64 in one word, part of which also says where in the table the bucket lives, and 32 beside
+//! it. Nobody outside the process knows the keys, so nobody can engineer a collision; that any two
+//! of 8 million live buckets share a fingerprint by accident has a chance of one in 10^15.
 //!
 //! Each hash multiplies two words, one of them mixed with the state and one with a secret, into 128
 //! bits and folds the halves together: the scheme of wyhash and ahash. One pass instead of two
@@ -12,19 +12,18 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use crate::key::Key;
+use crate::key::KeyRef;
 use crate::meter::Meter;
 
-/// The 112 bits a bucket is known by.
+/// The 96 bits a bucket is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     /// Compared first, and the source of the bucket's place.
     pub(super) low: u64,
-    /// 48 bits.
-    pub(super) high: u64,
+    pub(super) high: u32,
 }
 
-pub(super) const HIGH_BITS: u32 = 48;
+pub(super) const HIGH_BITS: u32 = u32::BITS;
 
 /// Makes fingerprints; each store has secrets of its own.
 pub(super) struct Fingerprinter {
@@ -55,13 +54,13 @@ impl Fingerprinter {
 
     /// The fingerprint of the bucket that a key, an algorithm and a period name.
     #[inline(always)]
-    pub(super) fn of(&self, key: &Key<'_>, meter: &Meter) -> Fingerprint {
+    pub(super) fn of(&self, key: KeyRef<'_>, meter: &Meter) -> Fingerprint {
         // The period has 49 bits, the algorithm 3; what is left tells a rule's key from one made by
         // hand.
         let kind = meter.period().as_micros() << 3 | meter.algorithm() as u64;
-        let kind = kind ^ (key.scope_len() << 52);
-        let (low, high) = self.hash(key.as_bytes(), kind);
-        Fingerprint { low, high: high >> (64 - HIGH_BITS) }
+        let kind = kind ^ (u64::from(key.scope) << 52);
+        let (low, high) = self.hash(key.text, kind);
+        Fingerprint { low, high: (high >> HIGH_BITS) as u32 }
     }
 
     /// Both hashes of `text`, for a `kind` of it.
@@ -125,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::Algorithm;
+    use crate::key::Key;
 
     #[test]
     fn texts_of_every_length_that_differ_in_one_bit_differ_in_half_the_bits() {
@@ -170,9 +170,9 @@ mod tests {
         for algorithm in Algorithm::ALL {
             for quota in ["1/s", "1/min", "2/min"] {
                 let Ok(meter) = Meter::new(quota.parse().unwrap(), algorithm) else { continue };
-                let Fingerprint { low, high } = printer.of(&Key::new("k"), &meter);
+                let Fingerprint { low, high } = printer.of(Key::new("k").as_ref(), &meter);
                 // Not the limit but the algorithm and the period name a bucket.
-                assert_eq!(seen.insert((low, high)), quota != "2/min", "{meter}");
+                assert_eq!(seen.insert((low, high.into())), quota != "2/min", "{meter}");
             }
         }
     }

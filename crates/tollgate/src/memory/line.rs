@@ -1,17 +1,21 @@
 //! 128 bytes of the table: four slots and the lock over them.
 //!
 //! ```text
-//!  word   0        1 … 4             5 … 7                    8 … 15
-//!       ┌────────┬─────────────────┬────────────────────────┬──────────────────────────────────┐
-//!       │ header │ low words of    │ high 48 bits of the    │ states, two words for each       │
-//!       │        │ 4 fingerprints  │ fingerprints, in lanes │ of the 4 slots                   │
-//!       └────────┴─────────────────┴────────────────────────┴──────────────────────────────────┘
-//!       └──────────────── who: one cache line ─────────────┘└──── what: the adjacent one ──────┘
+//!  word   0      1 … 4            5, 6             7          8        9 … 15
+//!       ┌──────┬────────────────┬────────────────┬────────┐ ┌────────┬─────────────────────────┐
+//!       │ 4th  │ low words of   │ high halves    │ unused │ │ header │ states, two words each; │
+//!       │ slot │ 4 fingerprints │ of them        │        │ │        │ the last one's second   │
+//!       │      │                │                │        │ │        │ word is word 0          │
+//!       └──────┴────────────────┴────────────────┴────────┘ └────────┴─────────────────────────┘
+//!       └─────────── who: one cache line ─────────────────┘ └── what: the adjacent one ────────┘
 //!
 //!  header   bit 0       locked
 //!           bits 1–31   version, changed by every unlocking that may have changed something
 //!           bits 32–63  the overflow line that continues this one, plus one; 0: none
 //! ```
+//!
+//! Deciding about a key that is there writes only the second cache line (unless the key has the
+//! fourth slot), so that cores which share a busy key pass one line to and fro, not two.
 //!
 //! A slot is empty when the first word of its state is zero.
 //!
@@ -33,15 +37,16 @@ pub(super) const SLOTS: usize = 4;
 
 const LOW: usize = 1;
 const HIGH: usize = LOW + SLOTS;
-const STATE: usize = 8;
+const HEADER: usize = 8;
+const STATE: usize = HEADER + 1;
 const WORDS: usize = 16;
 
-/// Bits of one fingerprint in one of the `HIGH` words.
-const LANE: u32 = 16;
+/// Fingerprints whose high halves share a word.
+const LANES: usize = (64 / HIGH_BITS) as usize;
 
-const _: () = assert!(HIGH + (HIGH_BITS / LANE) as usize == STATE);
-const _: () = assert!(SLOTS as u32 * LANE == 64);
-const _: () = assert!(STATE + 2 * SLOTS == WORDS);
+const _: () = assert!(HIGH + SLOTS / LANES <= HEADER);
+// All states but the last half of the last lie behind the header; that half is word 0.
+const _: () = assert!((STATE + 2 * SLOTS - 1).is_multiple_of(WORDS));
 
 const LOCKED: u64 = 1;
 const VERSION: u64 = 2;
@@ -89,7 +94,7 @@ impl Line {
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let who: *const AtomicU64 = &self.words[0];
-            let what: *const AtomicU64 = &self.words[STATE];
+            let what: *const AtomicU64 = &self.words[HEADER];
             // SAFETY: a prefetch reads and writes nothing a program can see, whatever the address.
             unsafe {
                 _mm_prefetch(who.cast(), _MM_HINT_T0);
@@ -98,18 +103,19 @@ impl Line {
         }
     }
 
-    /// The slot of this line (not of those chained to it) that holds `fingerprint`.
+    /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
     ///
     /// Which slot it is cannot be predicted, so all are compared before anything branches.
     #[inline(always)]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<usize> {
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(usize, Words)> {
         let mut matches = (0..SLOTS).fold(0_u32, |matches, slot| {
             matches | u32::from(self.load(LOW + slot) == fingerprint.low) << slot
         });
         while matches != 0 {
             let slot = matches.trailing_zeros() as usize;
-            if self.high(slot) == fingerprint.high && self.load(STATE + 2 * slot) != 0 {
-                return Some(slot);
+            let words = self.state(slot);
+            if self.high(slot) == fingerprint.high && !words.is_empty() {
+                return Some((slot, words));
             }
             matches &= matches - 1;
         }
@@ -122,15 +128,14 @@ impl Line {
 
     #[inline(always)]
     pub(super) fn state(&self, slot: usize) -> Words {
-        // The remainder tells the compiler what every caller knows.
-        let word = STATE + 2 * (slot % SLOTS);
+        let word = STATE + 2 * slot;
         Words(self.load(word), self.load(word + 1))
     }
 
     /// Replaces a slot's state. Only under the lock.
     #[inline(always)]
     pub(super) fn set_state(&self, slot: usize, Words(first, second): Words) {
-        let word = STATE + 2 * (slot % SLOTS);
+        let word = STATE + 2 * slot;
         self.store(word, first);
         self.store(word + 1, second);
     }
@@ -138,31 +143,28 @@ impl Line {
     /// Replaces whose slot it is. Only under the lock.
     pub(super) fn set_fingerprint(&self, slot: usize, fingerprint: Fingerprint) {
         self.store(LOW + slot, fingerprint.low);
-        let shift = slot as u32 * LANE;
-        for lane in 0..HIGH_BITS / LANE {
-            let word = HIGH + lane as usize;
-            let part = (fingerprint.high >> (lane * LANE)) & 0xffff;
-            self.store(word, self.load(word) & !(0xffff << shift) | part << shift);
-        }
+        let (word, shift) = high_place(slot);
+        let others = self.load(word) & !(u64::from(u32::MAX) << shift);
+        self.store(word, others | u64::from(fingerprint.high) << shift);
     }
 
     /// The index of the overflow line that continues this one.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<usize> {
-        next_in(self.load(0))
+        next_in(self.load(HEADER))
     }
 
     /// Links an overflow line, or none. Only under the lock of the home.
     pub(super) fn set_next(&self, next: Option<usize>) {
         let next = next.map_or(0, |index| index as u64 + 1);
-        let header = self.load(0) & ((1 << NEXT_SHIFT) - 1);
-        self.store(0, header | next << NEXT_SHIFT);
+        let header = self.load(HEADER) & ((1 << NEXT_SHIFT) - 1);
+        self.store(HEADER, header | next << NEXT_SHIFT);
     }
 
     /// The header, once it is unlocked. For homes.
     #[inline(always)]
     pub(super) fn see(&self) -> Seen {
-        let header = self.words[0].load(Ordering::Acquire);
+        let header = self.words[HEADER].load(Ordering::Acquire);
         if header & LOCKED == 0 { Seen(header) } else { self.see_unlocked() }
     }
 
@@ -170,7 +172,7 @@ impl Line {
     #[inline(never)]
     fn see_unlocked(&self) -> Seen {
         for spins in 1.. {
-            let header = self.words[0].load(Ordering::Acquire);
+            let header = self.words[HEADER].load(Ordering::Acquire);
             if header & LOCKED == 0 {
                 return Seen(header);
             }
@@ -185,15 +187,19 @@ impl Line {
     pub(super) fn unchanged(&self, Seen(header): Seen) -> bool {
         // Keeps the reads before from drifting below the second look at the header.
         fence(Ordering::Acquire);
-        self.load(0) == header
+        self.load(HEADER) == header
     }
 
     /// Locks the line, if nothing has changed since `seen`.
     #[inline(always)]
     pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
         let locked = header | LOCKED;
-        let exchange =
-            self.words[0].compare_exchange(header, locked, Ordering::Acquire, Ordering::Relaxed);
+        let exchange = self.words[HEADER].compare_exchange(
+            header,
+            locked,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
         if exchange.is_ok() {
             // Keeps the writes to come from being seen before the lock is: a reader that sees one
             // of them must find the header changed.
@@ -211,7 +217,7 @@ impl Line {
 
     /// Unlocks the line after changes.
     pub(super) fn unlock_changed(&self) {
-        self.unlock_changed_since(Seen(self.load(0)));
+        self.unlock_changed_since(Seen(self.load(HEADER)));
     }
 
     /// Unlocks the line after changes that left its chain as it was `seen`: the header just
@@ -220,30 +226,35 @@ impl Line {
     pub(super) fn unlock_changed_since(&self, Seen(header): Seen) {
         let version = header.wrapping_add(VERSION) & VERSION_MASK;
         let next = header >> NEXT_SHIFT << NEXT_SHIFT;
-        self.words[0].store(next | version, Ordering::Release);
+        self.words[HEADER].store(next | version, Ordering::Release);
     }
 
     /// Unlocks the line as it was.
     pub(super) fn unlock_unchanged(&self) {
-        self.words[0].store(self.load(0) & !LOCKED, Ordering::Release);
+        self.words[HEADER].store(self.load(HEADER) & !LOCKED, Ordering::Release);
     }
 
     #[inline(always)]
-    fn high(&self, slot: usize) -> u64 {
-        let shift = slot as u32 * LANE;
-        let lane = |lane: usize| (self.load(HIGH + lane) >> shift & 0xffff) << (lane as u32 * LANE);
-        lane(0) | lane(1) | lane(2)
+    fn high(&self, slot: usize) -> u32 {
+        let (word, shift) = high_place(slot);
+        (self.load(word) >> shift) as u32
     }
 
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
-        self.words[word].load(Ordering::Relaxed)
+        self.words[word % WORDS].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     fn store(&self, word: usize, value: u64) {
-        self.words[word].store(value, Ordering::Relaxed);
+        self.words[word % WORDS].store(value, Ordering::Relaxed);
     }
+}
+
+/// The word that holds the high half of a slot's fingerprint, and by how much it is shifted there.
+#[inline(always)]
+fn high_place(slot: usize) -> (usize, u32) {
+    (HIGH + slot / LANES, (slot % LANES) as u32 * HIGH_BITS)
 }
 
 impl Seen {

@@ -37,7 +37,7 @@ impl<C: Clock> MemoryStore<C> {
         let fingerprints: SmallVec<[Fingerprint; 4]> = set
             .charges()
             .iter()
-            .map(|charge| self.fingerprinter.of(&charge.key, &charge.meter))
+            .map(|charge| self.fingerprinter.of(charge.key.as_ref(), &charge.meter))
             .collect();
         let locked = self.lock_all(&fingerprints);
         let mut entries: Entries<'_, '_> = set
@@ -108,7 +108,7 @@ impl<C: Clock> MemoryStore<C> {
         let place = self.table.find_locked(home, fingerprint);
         let state = place.map(|place| place.state()).and_then(|words| match words.ticket() {
             Some(ticket) => self.table.side.take(ticket),
-            None => Some(slot::decode(words, Code::new(meter, &self.limits))),
+            None => slot::decode(words, Code::new(meter, &self.limits)),
         });
         let state = state.unwrap_or_else(|| State::fresh(meter.algorithm()));
         let ask = match charge.op {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::line::Words;
 use super::side::Ticket;
-use crate::algorithm::bucket::Debt;
+use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State};
@@ -28,6 +28,8 @@ use crate::time::{MAX_EXACT, Timestamp};
 const BESIDE: u64 = 1 << 63;
 const LIMIT_SHIFT: u32 = 53;
 const LIMIT_IDS: usize = 1 << 10;
+/// The tag of a limit without a number: no word has it.
+const NO_TAG: u64 = !MAX_EXACT;
 const FRACTION_BITS: u32 = 24;
 const COUNT_BITS: u32 = 32;
 
@@ -57,8 +59,8 @@ pub(super) trait Inline: Copy + Default {
     /// The state as words, or `None` if it is too large.
     fn encode(self, code: Code<'_>) -> Option<Words>;
 
-    /// The state of words that are neither empty nor a ticket.
-    fn decode(words: Words, code: Code<'_>) -> Self;
+    /// The state of words that are not empty, or `None` if they hold one this cannot be.
+    fn decode(words: Words, code: Code<'_>) -> Option<Self>;
 
     /// See [`State::evaluate`].
     fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self>;
@@ -74,8 +76,8 @@ impl Inline for Window {
     }
 
     #[inline(always)]
-    fn decode(words: Words, _: Code<'_>) -> Self {
-        Self::new(words.stale_at(), words.1)
+    fn decode(words: Words, _: Code<'_>) -> Option<Self> {
+        Some(Self::new(words.0, words.1))
     }
 
     #[inline(always)]
@@ -98,10 +100,10 @@ impl Inline for Windows {
     }
 
     #[inline(always)]
-    fn decode(words: Words, code: Code<'_>) -> Self {
+    fn decode(words: Words, code: Code<'_>) -> Option<Self> {
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
         let start = words.stale_at().saturating_sub(2 * code.meter.period().as_micros());
-        Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS)
+        Some(Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS))
     }
 
     #[inline(always)]
@@ -123,16 +125,46 @@ impl Inline for Debt {
         if limit >> FRACTION_BITS != 0 || lasts >> (64 - FRACTION_BITS) != 0 {
             return None;
         }
-        let id = code.id_of(limit)? << LIMIT_SHIFT;
-        Some(Words(self.stale_at() | id, lasts << FRACTION_BITS | fraction))
+        let tag = code.tag_of(limit);
+        let words = Words(self.stale_at() | tag, lasts << FRACTION_BITS | fraction);
+        (tag != NO_TAG).then_some(words)
     }
 
     #[inline(always)]
-    fn decode(words: Words, code: Code<'_>) -> Self {
+    fn decode(words: Words, code: Code<'_>) -> Option<Self> {
+        if words.ticket().is_some() {
+            return None;
+        }
         let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
         let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
-        Self::new(code.limit_of(words.0 >> LIMIT_SHIFT), charged, clear, fraction)
+        Some(Self::new(code.limit_of(words.0 >> LIMIT_SHIFT), charged, clear, fraction))
+    }
+
+    #[inline(always)]
+    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        self.evaluate(meter, ask, now)
+    }
+
+    #[inline(always)]
+    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        self.standing(meter, now)
+    }
+}
+
+impl Inline for WholeDebt {
+    #[inline(always)]
+    fn encode(self, code: Code<'_>) -> Option<Words> {
+        let fits = self.lasts >> (64 - FRACTION_BITS) == 0 && code.tag != NO_TAG;
+        fits.then_some(Words(self.clear | code.tag, self.lasts << FRACTION_BITS))
+    }
+
+    /// `None` for a state that lies beside the table, has a fraction or another limit.
+    #[inline(always)]
+    fn decode(words: Words, code: Code<'_>) -> Option<Self> {
+        let clear = words.0 ^ code.tag;
+        let whole = words.1 << (64 - FRACTION_BITS) == 0;
+        (clear <= MAX_EXACT && whole).then_some(Self { clear, lasts: words.1 >> FRACTION_BITS })
     }
 
     #[inline(always)]
@@ -156,13 +188,18 @@ pub(super) fn encode(state: &State, code: Code<'_>) -> Option<Words> {
     }
 }
 
-/// The state of words that are neither empty nor a ticket.
-pub(super) fn decode(words: Words, code: Code<'_>) -> State {
+/// The state of words that are not empty, or `None` if it lies beside the table.
+pub(super) fn decode(words: Words, code: Code<'_>) -> Option<State> {
+    if words.ticket().is_some() {
+        return None;
+    }
     match code.meter.algorithm() {
-        Algorithm::FixedWindow => State::FixedWindow(Window::decode(words, code)),
-        Algorithm::SlidingWindow => State::SlidingWindow(Windows::decode(words, code)),
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => State::Bucket(Debt::decode(words, code)),
-        Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+        Algorithm::FixedWindow => Window::decode(words, code).map(State::FixedWindow),
+        Algorithm::SlidingWindow => Windows::decode(words, code).map(State::SlidingWindow),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            Debt::decode(words, code).map(State::Bucket)
+        }
+        Algorithm::SlidingLog => None,
     }
 }
 
@@ -171,31 +208,32 @@ pub(super) fn decode(words: Words, code: Code<'_>) -> State {
 pub(super) struct Code<'a> {
     meter: &'a Meter,
     limits: &'a Limits,
-    // The number of a bucket's own limit, looked up once: nearly every state is under it.
-    id: Option<u64>,
+    // What the upper bits of the first word are for a bucket under the meter's own limit, looked up
+    // once: nearly every state is under it.
+    tag: u64,
 }
 
 impl<'a> Code<'a> {
     #[inline(always)]
     pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Self {
-        let id = match meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => limits.id(meter.limit()),
-            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => None,
+        let tag = match meter.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => limits.tag(meter.limit()),
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => 0,
         };
-        Self { meter, limits, id }
+        Self { meter, limits, tag }
     }
 
     #[inline(always)]
-    fn id_of(self, limit: u64) -> Option<u64> {
+    fn tag_of(self, limit: u64) -> u64 {
         match limit == self.meter.limit() {
-            true => self.id,
-            false => self.limits.id(limit),
+            true => self.tag,
+            false => self.limits.tag(limit),
         }
     }
 
     #[inline(always)]
     fn limit_of(self, id: u64) -> u64 {
-        match self.id == Some(id) {
+        match self.tag >> LIMIT_SHIFT == id {
             true => self.meter.limit(),
             false => self.limits.limit(id as usize),
         }
@@ -207,7 +245,7 @@ impl<'a> Code<'a> {
 ///
 /// The first thousand get a number each, for good; buckets with other limits lie beside the table.
 pub(super) struct Limits {
-    // Where a limit may stand is given by its hash; 0: free.
+    // Where a limit may stand is given by its low bits; 0: free.
     known: Box<[AtomicU64; LIMIT_IDS]>,
 }
 
@@ -219,14 +257,14 @@ impl Limits {
         Self { known: Box::new(std::array::from_fn(|_| AtomicU64::new(0))) }
     }
 
-    /// The number of `limit`, or `None` if there is none left for it.
+    /// The number of `limit` where it stands in a word, or [`NO_TAG`] if there is none left for it.
     #[inline(always)]
-    fn id(&self, limit: u64) -> Option<u64> {
-        // Multiplying by 2^64/φ spreads neighbouring limits over the table.
-        let first = limit.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LIMIT_IDS.ilog2());
+    fn tag(&self, limit: u64) -> u64 {
+        // People's limits differ in their low bits well enough.
+        let first = limit % LIMIT_IDS as u64;
         match self.limit(first as usize) == limit {
-            true => Some(first),
-            false => self.probe(first, limit),
+            true => first << LIMIT_SHIFT,
+            false => self.probe(first, limit).map_or(NO_TAG, |id| id << LIMIT_SHIFT),
         }
     }
 

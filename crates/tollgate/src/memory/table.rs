@@ -82,6 +82,9 @@ pub(super) struct Place<'t> {
     slot: usize,
 }
 
+/// A key's slot and what was read there.
+pub(super) type Entry<'t> = (Place<'t>, Words);
+
 impl Place<'_> {
     #[inline(always)]
     pub(super) fn state(&self) -> Words {
@@ -150,30 +153,32 @@ impl Table {
         Shape(self.shape.load(Ordering::Acquire))
     }
 
-    /// The slot that holds `fingerprint`: true only as long as the home's header is.
+    /// The slot that holds `fingerprint`: true only as long as the home's header is as `seen`.
     #[inline(always)]
     pub(super) fn find<'t>(
         &'t self,
         home: Home<'t>,
         seen: Seen,
         fingerprint: Fingerprint,
-    ) -> Option<Place<'t>> {
+    ) -> Option<Entry<'t>> {
         match home.line.find(fingerprint) {
-            Some(slot) => Some(Place { line: home.line, slot }),
-            None => self.find_from(seen.next()?, fingerprint),
+            Some((slot, words)) => Some((Place { line: home.line, slot }, words)),
+            None => {
+                let place = self.find_from(seen.next()?, fingerprint)?;
+                Some((place, place.state()))
+            }
         }
     }
 
     /// The slot that holds `fingerprint`. Only under the lock.
-    pub(super) fn find_locked(
-        &self,
-        home: Home<'_>,
+    pub(super) fn find_locked<'t>(
+        &'t self,
+        home: Home<'t>,
         fingerprint: Fingerprint,
-    ) -> Option<Place<'_>> {
-        let line = self.homes.get(home.index);
-        match line.find(fingerprint) {
-            Some(slot) => Some(Place { line, slot }),
-            None => self.find_from(line.next()?, fingerprint),
+    ) -> Option<Place<'t>> {
+        match home.line.find(fingerprint) {
+            Some((slot, _)) => Some(Place { line: home.line, slot }),
+            None => self.find_from(home.line.next()?, fingerprint),
         }
     }
 
@@ -184,7 +189,7 @@ impl Table {
         // A reader without the lock may be led in a circle; a chain this long is none.
         for _ in 0..64 {
             let line = self.overflow.lines.get(next?);
-            if let Some(slot) = line.find(fingerprint) {
+            if let Some((slot, _)) = line.find(fingerprint) {
                 return Some(Place { line, slot });
             }
             next = line.next();
