@@ -1,4 +1,5 @@
-//! 128 bytes of the table: four slots and the lock over them.
+//! A few slots and the lock over them: four in the 128 bytes of a home, two in the 64 of an overflow
+//! line.
 //!
 //! ```text
 //!  word   0      1 … 4            5, 6             7          8        9 … 15
@@ -9,13 +10,14 @@
 //!       └──────┴────────────────┴────────────────┴────────┘ └────────┴─────────────────────────┘
 //!       └─────────── who: one cache line ─────────────────┘ └── what: the adjacent one ────────┘
 //!
-//!  header   bit 0       locked
+//!  header   bit 0       locked (of a home)
 //!           bits 1–31   version, changed by every unlocking that may have changed something
 //!           bits 32–63  the overflow line that continues this one, plus one; 0: none
 //! ```
 //!
-//! Deciding about a key that is there writes only the second cache line (unless the key has the
-//! fourth slot), so that cores which share a busy key pass one line to and fro, not two.
+//! An overflow line is the same in half the words. Deciding about a key that is in a home writes only
+//! the second cache line (unless the key has the fourth slot), so that cores which share a busy key
+//! pass one line to and fro, not two.
 //!
 //! A slot is empty when the first word of its state is zero.
 //!
@@ -32,21 +34,16 @@
 use super::fingerprint::{Fingerprint, HIGH_BITS};
 use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
-/// Slots in a line.
-pub(super) const SLOTS: usize = 4;
+/// The line a key lives in if there is room.
+pub(super) type HomeLine = Line<4, 16>;
+
+/// A line for those that found no room.
+pub(super) type OverflowLine = Line<2, 8>;
 
 const LOW: usize = 1;
-const HIGH: usize = LOW + SLOTS;
-const HEADER: usize = 8;
-const STATE: usize = HEADER + 1;
-const WORDS: usize = 16;
 
 /// Fingerprints whose high halves share a word.
 const LANES: usize = (64 / HIGH_BITS) as usize;
-
-const _: () = assert!(HIGH + SLOTS / LANES <= HEADER);
-// All states but the last half of the last lie behind the header; that half is word 0.
-const _: () = assert!((STATE + 2 * SLOTS - 1).is_multiple_of(WORDS));
 
 const LOCKED: u64 = 1;
 const VERSION: u64 = 2;
@@ -73,17 +70,92 @@ impl Words {
 pub(super) struct Seen(u64);
 
 /// See the [module](self).
-#[repr(align(128))]
-pub(super) struct Line {
+#[repr(align(64))]
+pub(super) struct Line<const SLOTS: usize, const WORDS: usize> {
     words: [AtomicU64; WORDS],
 }
 
-impl Line {
+/// Where a key's state is.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'t> {
+    first: &'t AtomicU64,
+    second: &'t AtomicU64,
+}
+
+impl Place<'_> {
+    #[inline(always)]
+    pub(super) fn state(self) -> Words {
+        Words(self.first.load(Ordering::Relaxed), self.second.load(Ordering::Relaxed))
+    }
+
+    /// Replaces the state. Only under the lock of the home.
+    #[inline(always)]
+    pub(super) fn set_state(self, Words(first, second): Words) {
+        self.first.store(first, Ordering::Relaxed);
+        self.second.store(second, Ordering::Relaxed);
+    }
+}
+
+/// A slot of a line of either size.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'t> {
+    pub(super) place: Place<'t>,
+    low: &'t AtomicU64,
+    // Shared with the neighbour, whose half is shifted by other than `shift`.
+    high: &'t AtomicU64,
+    shift: u32,
+}
+
+impl Slot<'_> {
+    pub(super) fn fingerprint(self) -> Fingerprint {
+        let high = (self.high.load(Ordering::Relaxed) >> self.shift) as u32;
+        Fingerprint { low: self.low.load(Ordering::Relaxed), high }
+    }
+
+    /// Replaces whose slot it is. Only under the lock of the home.
+    pub(super) fn set_fingerprint(self, fingerprint: Fingerprint) {
+        self.low.store(fingerprint.low, Ordering::Relaxed);
+        let others = self.high.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << self.shift);
+        let high = u64::from(fingerprint.high) << self.shift;
+        self.high.store(others | high, Ordering::Relaxed);
+    }
+}
+
+/// The header of a line of either size, as what links a chain.
+#[derive(Clone, Copy)]
+pub(super) struct Link<'t>(&'t AtomicU64);
+
+impl Link<'_> {
+    /// The index of the overflow line that comes next.
+    pub(super) fn next(self) -> Option<usize> {
+        next_in(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Links an overflow line, or none. Only under the lock of the home.
+    pub(super) fn set_next(self, next: Option<usize>) {
+        let next = next.map_or(0, |index| index as u64 + 1);
+        let header = self.0.load(Ordering::Relaxed) & ((1 << NEXT_SHIFT) - 1);
+        self.0.store(header | next << NEXT_SHIFT, Ordering::Relaxed);
+    }
+}
+
+impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
+    const HIGH: usize = LOW + SLOTS;
+    const HEADER: usize = WORDS / 2;
+    const STATE: usize = Self::HEADER + 1;
+
+    const FITS: () = {
+        assert!(WORDS.is_power_of_two() && Self::HIGH + SLOTS / LANES <= Self::HEADER);
+        // All states but the last half of the last lie behind the header; that half is word 0.
+        assert!((Self::STATE + 2 * SLOTS - 1).is_multiple_of(WORDS));
+    };
+
     pub(super) fn new() -> Self {
+        const { Self::FITS };
         Self { words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Asks for both cache lines ahead of time.
+    /// Asks for both halves ahead of time.
     #[inline(always)]
     #[cfg_attr(
         all(target_arch = "x86_64", not(loom)),
@@ -94,7 +166,7 @@ impl Line {
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let who: *const AtomicU64 = &self.words[0];
-            let what: *const AtomicU64 = &self.words[HEADER];
+            let what: *const AtomicU64 = &self.words[Self::HEADER];
             // SAFETY: a prefetch reads and writes nothing a program can see, whatever the address.
             unsafe {
                 _mm_prefetch(who.cast(), _MM_HINT_T0);
@@ -103,68 +175,50 @@ impl Line {
         }
     }
 
-    /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
+    /// Where this line (not those chained to it) holds `fingerprint`, and the state there.
     ///
     /// Which slot it is cannot be predicted, so all are compared before anything branches.
     #[inline(always)]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(usize, Words)> {
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Place<'_>, Words)> {
         let mut matches = (0..SLOTS).fold(0_u32, |matches, slot| {
             matches | u32::from(self.load(LOW + slot) == fingerprint.low) << slot
         });
         while matches != 0 {
-            let slot = matches.trailing_zeros() as usize;
-            let words = self.state(slot);
-            if self.high(slot) == fingerprint.high && !words.is_empty() {
-                return Some((slot, words));
+            let slot = self.slot(matches.trailing_zeros() as usize);
+            let words = slot.place.state();
+            let high = (slot.high.load(Ordering::Relaxed) >> slot.shift) as u32;
+            if high == fingerprint.high && !words.is_empty() {
+                return Some((slot.place, words));
             }
             matches &= matches - 1;
         }
         None
     }
 
-    pub(super) fn fingerprint(&self, slot: usize) -> Fingerprint {
-        Fingerprint { low: self.load(LOW + slot), high: self.high(slot) }
+    /// The slots of this line.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
+        (0..SLOTS).map(|slot| self.slot(slot))
     }
 
     #[inline(always)]
-    pub(super) fn state(&self, slot: usize) -> Words {
-        let word = STATE + 2 * slot;
-        Words(self.load(word), self.load(word + 1))
+    fn slot(&self, slot: usize) -> Slot<'_> {
+        let first = Self::STATE + 2 * slot;
+        Slot {
+            place: Place { first: self.word(first), second: self.word(first + 1) },
+            low: self.word(LOW + slot),
+            high: self.word(Self::HIGH + slot / LANES),
+            shift: (slot % LANES) as u32 * HIGH_BITS,
+        }
     }
 
-    /// Replaces a slot's state. Only under the lock.
-    #[inline(always)]
-    pub(super) fn set_state(&self, slot: usize, Words(first, second): Words) {
-        let word = STATE + 2 * slot;
-        self.store(word, first);
-        self.store(word + 1, second);
-    }
-
-    /// Replaces whose slot it is. Only under the lock.
-    pub(super) fn set_fingerprint(&self, slot: usize, fingerprint: Fingerprint) {
-        self.store(LOW + slot, fingerprint.low);
-        let (word, shift) = high_place(slot);
-        let others = self.load(word) & !(u64::from(u32::MAX) << shift);
-        self.store(word, others | u64::from(fingerprint.high) << shift);
-    }
-
-    /// The index of the overflow line that continues this one.
-    #[inline(always)]
-    pub(super) fn next(&self) -> Option<usize> {
-        next_in(self.load(HEADER))
-    }
-
-    /// Links an overflow line, or none. Only under the lock of the home.
-    pub(super) fn set_next(&self, next: Option<usize>) {
-        let next = next.map_or(0, |index| index as u64 + 1);
-        let header = self.load(HEADER) & ((1 << NEXT_SHIFT) - 1);
-        self.store(HEADER, header | next << NEXT_SHIFT);
+    pub(super) fn link(&self) -> Link<'_> {
+        Link(&self.words[Self::HEADER])
     }
 
     /// The header, once it is unlocked. For homes.
     #[inline(always)]
     pub(super) fn see(&self) -> Seen {
-        let header = self.words[HEADER].load(Ordering::Acquire);
+        let header = self.words[Self::HEADER].load(Ordering::Acquire);
         if header & LOCKED == 0 { Seen(header) } else { self.see_unlocked() }
     }
 
@@ -172,7 +226,7 @@ impl Line {
     #[inline(never)]
     fn see_unlocked(&self) -> Seen {
         for spins in 1.. {
-            let header = self.words[HEADER].load(Ordering::Acquire);
+            let header = self.words[Self::HEADER].load(Ordering::Acquire);
             if header & LOCKED == 0 {
                 return Seen(header);
             }
@@ -187,14 +241,14 @@ impl Line {
     pub(super) fn unchanged(&self, Seen(header): Seen) -> bool {
         // Keeps the reads before from drifting below the second look at the header.
         fence(Ordering::Acquire);
-        self.load(HEADER) == header
+        self.load(Self::HEADER) == header
     }
 
     /// Locks the line, if nothing has changed since `seen`.
     #[inline(always)]
     pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
         let locked = header | LOCKED;
-        let exchange = self.words[HEADER].compare_exchange(
+        let exchange = self.words[Self::HEADER].compare_exchange(
             header,
             locked,
             Ordering::Acquire,
@@ -217,7 +271,7 @@ impl Line {
 
     /// Unlocks the line after changes.
     pub(super) fn unlock_changed(&self) {
-        self.unlock_changed_since(Seen(self.load(HEADER)));
+        self.unlock_changed_since(Seen(self.load(Self::HEADER)));
     }
 
     /// Unlocks the line after changes that left its chain as it was `seen`: the header just
@@ -226,35 +280,24 @@ impl Line {
     pub(super) fn unlock_changed_since(&self, Seen(header): Seen) {
         let version = header.wrapping_add(VERSION) & VERSION_MASK;
         let next = header >> NEXT_SHIFT << NEXT_SHIFT;
-        self.words[HEADER].store(next | version, Ordering::Release);
+        self.words[Self::HEADER].store(next | version, Ordering::Release);
     }
 
     /// Unlocks the line as it was.
     pub(super) fn unlock_unchanged(&self) {
-        self.words[HEADER].store(self.load(HEADER) & !LOCKED, Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn high(&self, slot: usize) -> u32 {
-        let (word, shift) = high_place(slot);
-        (self.load(word) >> shift) as u32
+        self.words[Self::HEADER].store(self.load(Self::HEADER) & !LOCKED, Ordering::Release);
     }
 
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
-        self.words[word % WORDS].load(Ordering::Relaxed)
+        self.word(word).load(Ordering::Relaxed)
     }
 
+    /// A word, counted round the line; the remainder also spares a check.
     #[inline(always)]
-    fn store(&self, word: usize, value: u64) {
-        self.words[word % WORDS].store(value, Ordering::Relaxed);
+    fn word(&self, word: usize) -> &AtomicU64 {
+        &self.words[word % WORDS]
     }
-}
-
-/// The word that holds the high half of a slot's fingerprint, and by how much it is shifted there.
-#[inline(always)]
-fn high_place(slot: usize) -> (usize, u32) {
-    (HIGH + slot / LANES, (slot % LANES) as u32 * HIGH_BITS)
 }
 
 impl Seen {

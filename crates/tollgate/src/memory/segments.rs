@@ -13,7 +13,7 @@ const FIRST_BITS: u32 = 4;
 #[cfg(loom)]
 const FIRST_BITS: u32 = 0;
 
-/// Lines in the last kind of segment, as a power of two: half a megabyte.
+/// Lines in the last kind of segment, as a power of two: half a megabyte of homes.
 const FULL_BITS: u32 = 12;
 
 /// How many segments double before all are full-sized.
@@ -23,11 +23,11 @@ const DOUBLING: usize = (FULL_BITS - FIRST_BITS) as usize;
 pub(super) const FIRST: usize = 1 << FIRST_BITS;
 
 /// A growing array of lines.
-pub(super) struct Segments {
-    directory: Box<[OnceLock<Box<[Line]>>]>,
+pub(super) struct Segments<const SLOTS: usize, const WORDS: usize> {
+    directory: Box<[OnceLock<Box<[Line<SLOTS, WORDS>]>>]>,
 }
 
-impl Segments {
+impl<const SLOTS: usize, const WORDS: usize> Segments<SLOTS, WORDS> {
     /// Room for `lines` lines; the first segment exists at once.
     pub(super) fn new(lines: usize) -> Self {
         let (last, _) = place(lines.max(1));
@@ -38,7 +38,7 @@ impl Segments {
 
     /// The line at `index`, whose segment must exist.
     #[inline(always)]
-    pub(super) fn get(&self, index: usize) -> &Line {
+    pub(super) fn get(&self, index: usize) -> &Line<SLOTS, WORDS> {
         let (segment, offset) = place(index);
         let lines = self.directory[segment].get().expect("lines are made before they are named");
         &lines[offset]
@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn every_index_has_a_place_of_its_own() {
         let lines = 5 << FULL_BITS;
-        let segments = Segments::new(lines);
-        let mut last: Option<*const Line> = None;
+        let segments = Segments::<4, 16>::new(lines);
+        let mut last: Option<*const Line<4, 16>> = None;
         let mut seen = std::collections::HashSet::new();
         for index in 0..lines {
             segments.make(index);
-            let line: *const Line = segments.get(index);
+            let line: *const Line<4, 16> = segments.get(index);
             assert!(seen.insert(line), "line {index} is also another");
             last = Some(line);
         }

@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::Words;
+use super::line::{Place, Words};
 use super::slot::{self, Code};
-use super::table::{Home, Place};
+use super::table::Home;
 use super::{MemoryStore, outcome, reading};
 use crate::algorithm::{Ask, Delta, Evaluation, State};
 use crate::charge::{Charge, ChargeSet, Op};

@@ -22,15 +22,15 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::{Line, SLOTS, Seen, Words};
+use super::line::{HomeLine, Link, OverflowLine, Place, Seen, Slot, Words};
 use super::segments::{self, Segments};
 use super::side::Side;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
-/// they are, about one line in three then has an overflow line, at some 45 bytes per key.
-const KEYS_PER_16_HOMES: usize = 60;
+/// they are, one key in ten then lives in an overflow line, at some 47 bytes per key.
+const KEYS_PER_16_HOMES: usize = 50;
 
 /// Lines looked at to find a slot that gives way.
 const CANDIDATES: usize = 8;
@@ -40,7 +40,7 @@ const SWEEP: usize = 2;
 
 /// See the [module](self).
 pub(super) struct Table {
-    homes: Segments,
+    homes: Segments<4, 16>,
     // How many homes there are and the mask that names them: see [`Shape`].
     shape: AtomicU64,
     overflow: Overflow,
@@ -56,7 +56,7 @@ pub(super) struct Table {
 
 /// Overflow lines, in use or spare.
 struct Overflow {
-    lines: Segments,
+    lines: Segments<2, 8>,
     unused: Mutex<Unused>,
 }
 
@@ -72,30 +72,7 @@ pub(super) struct Home<'t> {
     // The shape by which it was found.
     shape: Shape,
     pub(super) index: usize,
-    pub(super) line: &'t Line,
-}
-
-/// A slot.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'t> {
-    line: &'t Line,
-    slot: usize,
-}
-
-/// A key's slot and what was read there.
-pub(super) type Entry<'t> = (Place<'t>, Words);
-
-impl Place<'_> {
-    #[inline(always)]
-    pub(super) fn state(&self) -> Words {
-        self.line.state(self.slot)
-    }
-
-    /// Replaces the state. Only under the lock of the home.
-    #[inline(always)]
-    pub(super) fn set_state(&self, words: Words) {
-        self.line.set_state(self.slot, words);
-    }
+    pub(super) line: &'t HomeLine,
 }
 
 impl Table {
@@ -153,86 +130,68 @@ impl Table {
         Shape(self.shape.load(Ordering::Acquire))
     }
 
-    /// The slot that holds `fingerprint`: true only as long as the home's header is as `seen`.
+    /// Where `fingerprint` is and its state: true only as long as the home's header is as `seen`.
     #[inline(always)]
     pub(super) fn find<'t>(
         &'t self,
         home: Home<'t>,
         seen: Seen,
         fingerprint: Fingerprint,
-    ) -> Option<Entry<'t>> {
-        match home.line.find(fingerprint) {
-            Some((slot, words)) => Some((Place { line: home.line, slot }, words)),
-            None => {
-                let place = self.find_from(seen.next()?, fingerprint)?;
-                Some((place, place.state()))
-            }
-        }
+    ) -> Option<(Place<'t>, Words)> {
+        home.line.find(fingerprint).or_else(|| {
+            let place = self.find_from(seen.next()?, fingerprint)?;
+            Some((place, place.state()))
+        })
     }
 
-    /// The slot that holds `fingerprint`. Only under the lock.
+    /// Where `fingerprint` is. Only under the lock.
     pub(super) fn find_locked<'t>(
         &'t self,
         home: Home<'t>,
         fingerprint: Fingerprint,
     ) -> Option<Place<'t>> {
         match home.line.find(fingerprint) {
-            Some((slot, _)) => Some(Place { line: home.line, slot }),
-            None => self.find_from(home.line.next()?, fingerprint),
+            Some((place, _)) => Some(place),
+            None => self.find_from(home.line.link().next()?, fingerprint),
         }
     }
 
     /// Searches the chain of overflow lines that starts at `first`.
     #[inline(never)]
     fn find_from(&self, first: usize, fingerprint: Fingerprint) -> Option<Place<'_>> {
-        let mut next = Some(first);
-        // A reader without the lock may be led in a circle; a chain this long is none.
-        for _ in 0..64 {
-            let line = self.overflow.lines.get(next?);
-            if let Some((slot, _)) = line.find(fingerprint) {
-                return Some(Place { line, slot });
-            }
-            next = line.next();
-        }
-        None
+        self.overflow.chain(Some(first)).find_map(|line| Some(line.find(fingerprint)?.0))
     }
 
-    /// A slot for a new key, its state still to be set. Only under the lock.
+    /// A place for a new key, its state still to be set. Only under the lock.
     ///
     /// Says also whether the key is one more; the caller then owes a [`Table::tend`] once it has
     /// unlocked.
-    pub(super) fn insert(
-        &self,
-        home: Home<'_>,
+    pub(super) fn insert<'t>(
+        &'t self,
+        home: Home<'t>,
         fingerprint: Fingerprint,
         now: Timestamp,
-    ) -> (Place<'_>, bool) {
-        let mut line = self.homes.get(home.index);
-        let mut empty = None;
-        loop {
-            for slot in 0..SLOTS {
-                let words = line.state(slot);
-                if words.is_empty() {
-                    empty = empty.or(Some(Place { line, slot }));
-                } else if is_stale(words, now) {
-                    self.discard_side(words);
-                    line.set_fingerprint(slot, fingerprint);
-                    return (Place { line, slot }, false);
-                }
-            }
-            match line.next() {
-                Some(next) => line = self.overflow.lines.get(next),
-                None => break,
-            }
+    ) -> (Place<'t>, bool) {
+        let stale = |slot: &Slot<'_>| {
+            let words = slot.place.state();
+            !words.is_empty() && is_stale(words, now)
+        };
+        if let Some(slot) = self.slots(home).find(stale) {
+            self.discard_side(slot.place.state());
+            slot.set_fingerprint(fingerprint);
+            return (slot.place, false);
         }
-        let place = empty.unwrap_or_else(|| {
+        let empty = self.slots(home).find(|slot| slot.place.state().is_empty());
+        let slot = empty.unwrap_or_else(|| {
             let next = self.overflow.open();
-            line.set_next(Some(next));
-            Place { line: self.overflow.lines.get(next), slot: 0 }
+            let last = self.overflow.chain(home.line.link().next()).last();
+            last.map_or(home.line.link(), OverflowLine::link).set_next(Some(next));
+            let mut slots = self.overflow.lines.get(next).slots();
+            slots.next().expect("an overflow line has slots")
         });
-        place.line.set_fingerprint(place.slot, fingerprint);
+        slot.set_fingerprint(fingerprint);
         self.keys.fetch_add(1, Ordering::Relaxed);
-        (place, true)
+        (slot.place, true)
     }
 
     /// Forgets a key. Only under the lock.
@@ -340,7 +299,7 @@ impl Table {
     /// Whether sweeping a home, seen as it is, would free a slot or an overflow line: something in
     /// its own line is stale, or there is room in it for what is chained to it.
     fn is_untidy(&self, home: Home<'_>, seen: Seen, now: Timestamp) -> bool {
-        (0..SLOTS).map(|slot| home.line.state(slot)).any(|words| match words.is_empty() {
+        home.line.slots().map(|slot| slot.place.state()).any(|words| match words.is_empty() {
             true => seen.next().is_some(),
             false => is_stale(words, now),
         })
@@ -351,65 +310,45 @@ impl Table {
     /// Chained lines are not looked at, for each would cost a cache miss; sweeping brings what they
     /// hold into the home's line as that empties.
     fn nearest<'t>(&self, home: Home<'t>) -> Option<Place<'t>> {
-        let line = home.line;
-        (0..SLOTS)
-            .map(|slot| Place { line, slot })
+        let places = home.line.slots().map(|slot| slot.place);
+        places
             .filter(|place| !place.state().is_empty())
             .min_by_key(|place| place.state().stale_at())
+    }
+
+    /// All slots of a home, those chained to it last. Only under the lock.
+    fn slots<'t>(&'t self, home: Home<'t>) -> impl Iterator<Item = Slot<'t>> {
+        let chain = self.overflow.chain(home.line.link().next());
+        home.line.slots().chain(chain.flat_map(OverflowLine::slots))
     }
 
     /// What is not stale in a home; the rest is forgotten. Only under the lock, and before a
     /// [`Table::refill`].
     fn live(&self, home: Home<'_>, now: Timestamp) -> Entries {
         let mut live = Entries::new();
-        let mut line = home.line;
-        loop {
-            for slot in 0..SLOTS {
-                let words = line.state(slot);
-                if words.is_empty() {
-                    continue;
-                }
-                if is_stale(words, now) {
-                    self.remove(Place { line, slot });
-                } else {
-                    live.push((line.fingerprint(slot), words));
-                }
-            }
-            match line.next() {
-                Some(next) => line = self.overflow.lines.get(next),
-                None => return live,
+        for slot in self.slots(home) {
+            match slot.place.state() {
+                words if words.is_empty() => {}
+                words if is_stale(words, now) => self.remove(slot.place),
+                words => live.push((slot.fingerprint(), words)),
             }
         }
+        live
     }
 
     /// Writes `entries` into a home, with as many overflow lines as they need. Only under the lock.
-    fn refill(&self, home: &Line, entries: &[(Fingerprint, Words)]) {
-        let mut line = home;
-        let mut chunks = entries.chunks(SLOTS);
-        loop {
-            let chunk = chunks.next().unwrap_or_default();
-            for slot in 0..SLOTS {
-                match chunk.get(slot) {
-                    Some(&(fingerprint, words)) => {
-                        line.set_fingerprint(slot, fingerprint);
-                        line.set_state(slot, words);
-                    }
-                    None => line.set_state(slot, Words::EMPTY),
-                }
-            }
-            match (chunks.len(), line.next()) {
-                (0, next) => {
-                    line.set_next(None);
-                    return self.overflow.close(next);
-                }
-                (_, Some(next)) => line = self.overflow.lines.get(next),
-                (_, None) => {
-                    let next = self.overflow.open();
-                    line.set_next(Some(next));
-                    line = self.overflow.lines.get(next);
-                }
-            }
+    fn refill(&self, home: &HomeLine, entries: &[(Fingerprint, Words)]) {
+        let mut entries = entries.iter().copied();
+        fill(home.slots(), &mut entries);
+        let mut link = home.link();
+        while entries.len() > 0 {
+            let next = link.next().unwrap_or_else(|| self.overflow.open());
+            link.set_next(Some(next));
+            let line = self.overflow.lines.get(next);
+            fill(line.slots(), &mut entries);
+            link = line.link();
         }
+        self.overflow.close(link);
     }
 
     fn discard_side(&self, words: Words) {
@@ -419,13 +358,36 @@ impl Table {
     }
 }
 
-/// The contents of a home: rarely more than two lines of them.
-type Entries = SmallVec<[(Fingerprint, Words); 2 * SLOTS]>;
+/// The contents of a home: rarely more than this.
+type Entries = SmallVec<[(Fingerprint, Words); 8]>;
+
+/// Writes entries into slots as long as there are any, and empties the other slots.
+fn fill<'t>(
+    slots: impl Iterator<Item = Slot<'t>>,
+    entries: &mut impl Iterator<Item = (Fingerprint, Words)>,
+) {
+    for slot in slots {
+        let entry = entries.next();
+        if let Some((fingerprint, _)) = entry {
+            slot.set_fingerprint(fingerprint);
+        }
+        slot.place.set_state(entry.map_or(Words::EMPTY, |(_, words)| words));
+    }
+}
 
 impl Overflow {
     fn new(lines: usize) -> Self {
         let unused = Mutex::new(Unused { spare: Vec::new(), first: 0 });
         Self { lines: Segments::new(lines), unused }
+    }
+
+    /// The lines of a chain, from the one at `first` on.
+    fn chain(&self, first: Option<usize>) -> impl Iterator<Item = &OverflowLine> {
+        // A reader without the lock may be led in a circle; a chain this long is none.
+        const LONGEST: usize = 128;
+        let first = first.map(|index| self.lines.get(index));
+        let next = |line: &&OverflowLine| Some(self.lines.get(line.link().next()?));
+        std::iter::successors(first, next).take(LONGEST)
     }
 
     /// An overflow line for somebody's chain; empty.
@@ -439,18 +401,16 @@ impl Overflow {
         })
     }
 
-    /// Gives back a chain of overflow lines, emptying them.
-    fn close(&self, first: Option<usize>) {
-        let mut next = first;
+    /// Ends a chain at `link`: what came after is emptied and spare.
+    fn close(&self, link: Link<'_>) {
+        let mut next = link.next();
+        link.set_next(None);
         while let Some(index) = next {
             let line = self.lines.get(index);
-            next = line.next();
-            line.set_next(None);
-            for slot in 0..SLOTS {
-                line.set_state(slot, Words::EMPTY);
-            }
-            let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-            unused.spare.push(index);
+            next = line.link().next();
+            line.link().set_next(None);
+            fill(line.slots(), &mut std::iter::empty());
+            self.unused.lock().unwrap_or_else(PoisonError::into_inner).spare.push(index);
         }
     }
 }
