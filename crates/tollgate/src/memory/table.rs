@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
 use super::line::{HomeLine, Link, OverflowLine, Place, Seen, Slot, Words};
-use super::segments::{self, Segments};
+use super::segments::{self, Segments, lines_per_page};
 use super::side::Side;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
@@ -40,7 +40,7 @@ const SWEEP: usize = 2;
 
 /// See the [module](self).
 pub(super) struct Table {
-    homes: Segments<4, 16>,
+    homes: Segments<4, 16, { lines_per_page(16) }>,
     // How many homes there are and the mask that names them: see [`Shape`].
     shape: AtomicU64,
     overflow: Overflow,
@@ -56,7 +56,7 @@ pub(super) struct Table {
 
 /// Overflow lines, in use or spare.
 struct Overflow {
-    lines: Segments<2, 8>,
+    lines: Segments<2, 8, { lines_per_page(8) }>,
     unused: Mutex<Unused>,
 }
 
