@@ -207,7 +207,7 @@
 //! assert_eq!((store.keys(), store.log_entries(), store.evictions()), (0, 0, 0));
 //! ```
 //!
-//! A bucket takes about 47 bytes however long its key is. A sliding log lies beside and takes about
+//! A bucket takes about 48 bytes however long its key is. A sliding log lies beside and takes about
 //! 190 with one entry, and 16 to 32 more for each further one. Buckets that are as good as fresh are
 //! forgotten as others come. When all that are held still count, the one nearest to fresh among a few
 //! looked at gives way, and [`evictions`](MemoryStore::evictions) counts it. There is no background

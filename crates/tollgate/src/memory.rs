@@ -1,6 +1,6 @@
 //! The store in this process: exact, bounded, without a thread of its own.
 //!
-//! States lie in a table of 128-byte lines (`memory/table.rs`, `line.rs`), known by a keyed
+//! States lie in a table of lines (`memory/table.rs`, `line.rs`), known by a keyed
 //! fingerprint of their key (`fingerprint.rs`), packed into two words (`slot.rs`); what is too large
 //! for that lies beside (`side.rs`). A decision about one bucket reads without a lock and, if it has
 //! something to write, turns what it read into a lock with a single exchange. A set locks its lines
@@ -77,7 +77,7 @@ impl Default for MemoryStoreBuilder {
 }
 
 impl MemoryStoreBuilder {
-    /// The most buckets held; 8 million unless told otherwise, some 45 bytes each. When all are
+    /// The most buckets held; 8 million unless told otherwise, some 48 bytes each. When all are
     /// live the one nearest to stale gives way to a new one.
     pub fn max_keys(self, max_keys: usize) -> Self {
         Self { max_keys: max_keys.max(1), ..self }
