@@ -158,13 +158,13 @@ fn generous_window(algorithm: Algorithm, spread: Spread) -> Quota {
 
 impl Contender for Tollgate {
     fn fill(&self, access: &Access) -> bool {
-        let decision = self.store.take(access.key.as_str(), self.meter, self.fill);
+        let decision = self.store.take(access.key.as_str(), &self.meter, self.fill);
         decision.is_allowed()
     }
 
     #[inline]
     fn take(&self, access: &Access) -> bool {
-        let decision = self.store.take(access.key.as_str(), self.meter, Cost::ONE);
+        let decision = self.store.take(access.key.as_str(), &self.meter, Cost::ONE);
         black_box(&decision).is_allowed()
     }
 }
@@ -187,7 +187,7 @@ impl Contender for TollgateMany {
         for _ in 0..part.rounds {
             for batch in part.accesses.chunks(BATCH) {
                 let keys = batch.iter().map(|access| access.key.as_str());
-                let decisions = black_box(store.take_many(keys, *meter, Cost::ONE));
+                let decisions = black_box(store.take_many(keys, meter, Cost::ONE));
                 granted += decisions.iter().filter(|one| one.is_allowed()).count() as u64;
             }
         }

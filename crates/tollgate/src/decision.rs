@@ -241,6 +241,8 @@ impl Decision {
     }
 
     /// When the whole set would fit, if nobody else comes.
+    ///
+    /// A refusal that says `Now` came from a fallback: nobody knows when the store will be back.
     pub fn retry(&self) -> Retry {
         match (self.verdict, self.binding()) {
             (Verdict::Deny, Some(index)) => self.outcomes[index].retry(),

@@ -6,6 +6,7 @@
 //! something to write, turns what it read into a lock with a single exchange. A set locks its lines
 //! in ascending order, evaluates, applies and unlocks.
 
+use std::borrow::Borrow;
 use std::future::{Future, ready};
 
 use smallvec::SmallVec;
@@ -83,8 +84,9 @@ impl MemoryStoreBuilder {
         Self { max_keys: max_keys.max(1), ..self }
     }
 
-    /// The most entries of all sliding logs together; 16 million unless told otherwise, 16 bytes
-    /// each.
+    /// The most entries of all sliding logs together; 16 million unless told otherwise, 16 to 32
+    /// bytes each. When there are more, the log nearest to stale among a few gives way; a single log
+    /// may still grow to its own limit.
     pub fn max_log_entries(self, max_log_entries: usize) -> Self {
         Self { max_log_entries: max_log_entries.max(1), ..self }
     }
@@ -150,31 +152,43 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Takes `cost` units from one bucket.
+    ///
+    /// Like all verbs here it takes the meter by value or by reference; a reference saves a copy.
     #[inline]
-    pub fn take<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_one(key.into().as_ref(), &meter, Op::Take(Ask::exactly(cost)))
+    pub fn take<'k>(
+        &self,
+        key: impl Into<Key<'k>>,
+        meter: impl Borrow<Meter>,
+        cost: Cost,
+    ) -> Decision {
+        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Take(Ask::exactly(cost)))
     }
 
     /// Says what taking `cost` units would do, and takes none.
     #[inline]
-    pub fn peek<'k>(&self, key: impl Into<Key<'k>>, meter: Meter, cost: Cost) -> Decision {
-        self.decide_one(key.into().as_ref(), &meter, Op::Peek(cost))
+    pub fn peek<'k>(
+        &self,
+        key: impl Into<Key<'k>>,
+        meter: impl Borrow<Meter>,
+        cost: Cost,
+    ) -> Decision {
+        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Peek(cost))
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
     pub fn refund<'k>(
         &self,
         key: impl Into<Key<'k>>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
         at: Timestamp,
     ) -> Decision {
-        self.decide_one(key.into().as_ref(), &meter, Op::Refund { cost, at })
+        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Refund { cost, at })
     }
 
     /// Forgets one bucket.
-    pub fn reset<'k>(&self, key: impl Into<Key<'k>>, meter: Meter) -> Decision {
-        self.decide_one(key.into().as_ref(), &meter, Op::Reset)
+    pub fn reset<'k>(&self, key: impl Into<Key<'k>>, meter: impl Borrow<Meter>) -> Decision {
+        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Reset)
     }
 
     /// Decides one set, all or nothing, whatever its ops.
@@ -201,9 +215,10 @@ impl<C: Clock> MemoryStore<C> {
     pub fn take_many<'k, K: Into<Key<'k>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Vec<Decision> {
+        let meter = meter.borrow();
         let (op, enforcement) = (Op::Take(Ask::exactly(cost)), Enforcement::Enforce);
         let now = self.clock.now();
         let mut keys = keys.into_iter().map(Into::into);
@@ -212,9 +227,9 @@ impl<C: Clock> MemoryStore<C> {
         let mut found = SmallVec::<[Found<'_>; BATCH]>::new();
         loop {
             batch.extend(keys.by_ref().take(BATCH));
-            found.extend(batch.iter().map(|key| self.fetch(key.as_ref(), &meter)));
+            found.extend(batch.iter().map(|key| self.fetch(key.as_ref(), meter)));
             for (key, found) in batch.iter().zip(&found) {
-                let question = Question { key: key.as_ref(), meter: &meter, op, enforcement, now };
+                let question = Question { key: key.as_ref(), meter, op, enforcement, now };
                 decisions.push(self.decide_found(question, *found));
             }
             if batch.len() < BATCH {

@@ -27,7 +27,14 @@ impl Timestamp {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
+    /// An instant a clock of this crate has kept within bounds already.
+    #[inline(always)]
+    pub(crate) const fn from_bounded_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
     /// Microseconds since the epoch.
+    #[inline(always)]
     pub const fn as_micros(self) -> u64 {
         self.0
     }

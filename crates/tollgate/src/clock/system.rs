@@ -7,7 +7,7 @@
 //! more than a second (the machine slept, or its clock was set) does time jump, forwards.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Clock, counter};
@@ -21,12 +21,15 @@ use crate::time::Timestamp;
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Timestamp {
-        static CALIBRATED: OnceLock<Calibrated> = OnceLock::new();
-        CALIBRATED.get_or_init(Calibrated::start).now()
+        // Readings of the system's clock are bounded, and a line is at most seconds long.
+        Timestamp::from_bounded_micros(CALIBRATED.now())
     }
 }
+
+/// Shared by all: there is one time.
+static CALIBRATED: Calibrated = Calibrated::new();
 
 /// Fractions of a microsecond in a rate: 2^40 of them. At 1 to 6 ticks per nanosecond a rate then
 /// has 27 to 31 bits, and two seconds' worth of ticks times it fits 64.
@@ -73,9 +76,11 @@ impl Line {
 struct Calibrated {
     // Odd while the words are being written. Readers that saw it change read again.
     version: AtomicU64,
+    // All zero, a line that has ended before it began, until somebody asks for the time.
     words: [AtomicU64; 4],
-    // Held by whoever draws the next line; the others go on with the old one.
-    pencil: Mutex<Pencil>,
+    // Held by whoever draws the next line; the others go on with the old one. `None` until the
+    // first is drawn.
+    pencil: Mutex<Option<Pencil>>,
 }
 
 /// What drawing lines needs to remember.
@@ -101,7 +106,8 @@ impl Reading {
             let nanos = counter::monotonic_nanos();
             let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let took = counter::ticks().saturating_sub(before);
-            let system_micros = system.as_micros() as u64;
+            let system_micros = u64::try_from(system.as_micros()).unwrap_or(u64::MAX);
+            let system_micros = system_micros.min(Timestamp::MAX.as_micros());
             (took, Self { ticks: before + took / 2, nanos, system_micros })
         });
         let least = tries.min_by_key(|(took, _)| *took);
@@ -117,65 +123,65 @@ impl Reading {
 }
 
 impl Calibrated {
-    fn start() -> Self {
-        let first = Reading::take();
-        let mut second = Reading::take();
-        while second.nanos - first.nanos < FIRST_LOOK_NANOS {
-            second = Reading::take();
-        }
-        let rate = second.rate_since(first);
-        let line = Line {
-            start: second.ticks,
-            origin: second.system_micros,
-            rate,
-            length: ticks_in(FIRST_LOOK_NANOS, rate),
-        };
-        let clock = Self {
+    const fn new() -> Self {
+        Self {
             version: AtomicU64::new(0),
             words: [const { AtomicU64::new(0) }; 4],
-            pencil: Mutex::new(Pencil { first, length_nanos: FIRST_LOOK_NANOS }),
-        };
-        clock.publish(line);
-        clock
+            pencil: Mutex::new(None),
+        }
     }
 
-    #[inline]
-    fn now(&self) -> Timestamp {
-        let line = self.line();
-        let ticks = counter::ticks();
-        let micros = line.at(ticks).unwrap_or_else(|| self.beyond(line, ticks));
-        Timestamp::from_micros(micros)
+    /// Microseconds since the epoch.
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        match self.line().and_then(|line| line.at(counter::ticks())) {
+            Some(micros) => micros,
+            None => self.now_beyond(),
+        }
     }
 
-    /// The time where the line has ended; draws the next line unless somebody else is at it.
+    /// The time where the line has ended, or is just being replaced. Draws the next line unless
+    /// somebody else is at it.
     #[cold]
-    fn beyond(&self, line: Line, ticks: u64) -> u64 {
-        let Ok(mut pencil) = self.pencil.try_lock() else {
-            return line.extended_to(ticks);
+    #[inline(never)]
+    fn now_beyond(&self) -> u64 {
+        let mut pencil = match self.pencil.try_lock() {
+            Ok(pencil) => pencil,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => match self.line() {
+                Some(line) if line.length > 0 => return line.extended_to(counter::ticks()),
+                // The very first line, or the instant between two: wait for it.
+                _ => self.pencil.lock().unwrap_or_else(PoisonError::into_inner),
+            },
         };
-        // Somebody may have drawn a line between our reading the old one and taking the pencil.
-        let line = self.line();
+        let line = self.line().expect("nobody writes while we hold the pencil");
+        let ticks = counter::ticks();
+        // Somebody may have drawn a line before we had the pencil.
         if ticks.saturating_sub(line.start) < line.length {
             return line.extended_to(ticks);
         }
-        let next = pencil.draw(line, Reading::take());
+        let next = match &mut *pencil {
+            Some(pencil) => pencil.draw(line, Reading::take()),
+            None => {
+                let (first, line) = Pencil::first();
+                *pencil = Some(first);
+                line
+            }
+        };
         self.publish(next);
-        next.at(counter::ticks()).unwrap_or(next.origin)
+        next.extended_to(counter::ticks())
     }
 
-    #[inline]
-    fn line(&self) -> Line {
-        loop {
-            let version = self.version.load(Ordering::Acquire);
-            let [start, origin, rate, length] =
-                [0, 1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
-            // Keeps the loads above from drifting below the second look at the version.
-            fence(Ordering::Acquire);
-            if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
-                return Line { start, origin, rate, length };
-            }
-            std::hint::spin_loop();
-        }
+    /// The line in force, or `None` if it is being replaced.
+    #[inline(always)]
+    fn line(&self) -> Option<Line> {
+        let version = self.version.load(Ordering::Acquire);
+        let [start, origin, rate, length] =
+            [0, 1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
+        // Keeps the loads above from drifting below the second look at the version.
+        fence(Ordering::Acquire);
+        let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        whole.then_some(Line { start, origin, rate, length })
     }
 
     /// Replaces the line; only the holder of the pencil may.
@@ -193,6 +199,19 @@ impl Calibrated {
 }
 
 impl Pencil {
+    /// Looks at the clocks for a moment and draws a first, short line.
+    fn first() -> (Self, Line) {
+        let first = Reading::take();
+        let mut second = Reading::take();
+        while second.nanos - first.nanos < FIRST_LOOK_NANOS {
+            second = Reading::take();
+        }
+        let rate = second.rate_since(first);
+        let length = ticks_in(FIRST_LOOK_NANOS, rate);
+        let line = Line { start: second.ticks, origin: second.system_micros, rate, length };
+        (Self { first, length_nanos: FIRST_LOOK_NANOS }, line)
+    }
+
     /// The line that goes on from `line` at `reading` and meets the system's time at its end.
     fn draw(&mut self, line: Line, reading: Reading) -> Line {
         self.length_nanos = (self.length_nanos * 2).min(LONGEST_LINE_NANOS);

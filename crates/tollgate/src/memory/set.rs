@@ -143,7 +143,7 @@ impl<C: Clock> MemoryStore<C> {
                 }
                 words
             }
-            None => Words::beside(self.table.side.put(ticket, state, stale_at), stale_at),
+            None => Words::beside(self.table.side.put(ticket, state, stale_at, now), stale_at),
         };
         match place {
             Some(place) => {

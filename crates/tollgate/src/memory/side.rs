@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::algorithm::State;
+use crate::time::Timestamp;
 
 /// Slabs; a power of two.
 const SLABS: usize = 16;
@@ -104,13 +105,19 @@ impl Side {
     }
 
     /// Puts a state where its ticket says, or in a new place if there is no ticket or it is void.
-    pub(super) fn put(&self, ticket: Option<Ticket>, state: State, stale_at: u64) -> Ticket {
+    pub(super) fn put(
+        &self,
+        ticket: Option<Ticket>,
+        state: State,
+        stale_at: u64,
+        now: Timestamp,
+    ) -> Ticket {
         let weight = weight(&state);
         let total = self.entries.fetch_add(weight, Ordering::Relaxed) + weight;
         let index =
             ticket.map_or_else(|| self.turn.fetch_add(1, Ordering::Relaxed) % SLABS, Ticket::slab);
         if total > self.max_entries {
-            self.make_room(index);
+            self.make_room(index, now);
         }
         let mut slab = self.slab(index);
         let ticket = ticket
@@ -132,13 +139,13 @@ impl Side {
     }
 
     /// Makes one log give way: of the slab at `first`, or of the next that has any.
-    fn make_room(&self, first: usize) {
+    fn make_room(&self, first: usize, now: Timestamp) {
         let mut slabs = (first..first + SLABS).map(|index| self.slab(index % SLABS));
-        let _ = slabs.any(|mut slab| self.evict(&mut slab));
+        let _ = slabs.any(|mut slab| self.evict(&mut slab, now));
     }
 
     /// Makes the log of this slab that is nearest to stale give way; false if there was none.
-    fn evict(&self, slab: &mut Slab) -> bool {
+    fn evict(&self, slab: &mut Slab, now: Timestamp) -> bool {
         let shelves = slab.shelves.len();
         let candidates = (0..CANDIDATES.min(shelves)).map(|step| (slab.hand + step) % shelves);
         let nearest = candidates
@@ -149,7 +156,8 @@ impl Side {
             return false;
         };
         self.entries.fetch_sub(weight(&held.state), Ordering::Relaxed);
-        self.evictions.fetch_add(1, Ordering::Relaxed);
+        let live = held.stale_at > now.as_micros();
+        self.evictions.fetch_add(usize::from(live), Ordering::Relaxed);
         true
     }
 
