@@ -158,13 +158,15 @@ fn generous_window(algorithm: Algorithm, spread: Spread) -> Quota {
 
 impl Contender for Tollgate {
     fn fill(&self, access: &Access) -> bool {
-        let decision = self.store.take(access.key.as_str(), &self.meter, self.fill);
+        let Self { store, meter, fill } = self;
+        let decision = store.take(access.key.as_str(), meter, *fill);
         decision.is_allowed()
     }
 
     #[inline]
     fn take(&self, access: &Access) -> bool {
-        let decision = self.store.take(access.key.as_str(), &self.meter, Cost::ONE);
+        let Self { store, meter, .. } = self;
+        let decision = store.take(access.key.as_str(), meter, Cost::ONE);
         black_box(&decision).is_allowed()
     }
 }
