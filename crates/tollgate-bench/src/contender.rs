@@ -171,7 +171,7 @@ impl Contender for Tollgate {
     }
 }
 
-/// Tollgate, many decisions at a time; the sets are built while the clock runs.
+/// Tollgate, many decisions at a time.
 struct TollgateMany(Tollgate);
 
 impl Contender for TollgateMany {
