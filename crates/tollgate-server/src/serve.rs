@@ -19,8 +19,8 @@ use tollgate::Store;
 use crate::http;
 use crate::settings::{Limits, Settings};
 
-/// The most memory a connection may use to buffer what was read and not yet understood; also the
-/// largest head of a request.
+/// About the most memory a connection may use to buffer what was read and not yet understood, and so
+/// about the largest head of a request; a read may go beyond it once.
 const MAX_BUFFER: usize = 64 * 1024;
 
 /// How long to wait before accepting again when the system has nothing left to accept with.

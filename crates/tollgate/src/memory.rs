@@ -81,7 +81,8 @@ impl MemoryStoreBuilder {
     /// The most buckets held; 8 million unless told otherwise, some 48 bytes each. When all are
     /// live the one nearest to stale gives way to a new one.
     pub fn max_keys(self, max_keys: usize) -> Self {
-        Self { max_keys: max_keys.max(1), ..self }
+        // Lines are numbered in 32 bits.
+        Self { max_keys: max_keys.clamp(1, 1 << 31), ..self }
     }
 
     /// The most entries of all sliding logs together; 16 million unless told otherwise, 16 to 32
@@ -422,8 +423,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Adds a key with its state to a locked home, and unlocks it.
     fn add_and_unlock(&self, Found { fingerprint, home }: Found<'_>, words: Words, now: Timestamp) {
+        let locked = home.line.locked();
         let added = self.add(home, fingerprint, words, now);
-        home.line.unlock_changed();
+        drop(locked);
         if added {
             self.table.tend(home.index, now);
         }

@@ -159,7 +159,9 @@ impl Place {
 
     fn set(self, error: &ChargeSetError) -> Problem {
         match error {
-            ChargeSetError::Full => Problem::field("charges", error),
+            ChargeSetError::Full => {
+                Problem::field("charges", format!("{error}; each quota of a list is one"))
+            }
             _ => Problem::field(format!("charges[{}]", self.0), error),
         }
     }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::de::{Error, IgnoredAny, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_path_to_error::Segment;
 use tollgate::MAX_EXACT;
 
 use super::object::Object;
@@ -56,7 +57,10 @@ impl<'a> Body<'a> {
         const SHAPE: &str = r#"accepted: {"charges":[{"key":"user:42","quota":"100/min","algorithm":"token-bucket","cost":1}]}"#;
         let mut json = serde_json::Deserializer::from_slice(bytes);
         let field = match serde_path_to_error::deserialize::<_, Object<Body<'_>>>(&mut json) {
-            Err(error) if error.path().iter().next().is_some() => error.path().to_string(),
+            // Where the text itself breaks off there is no field to speak of.
+            Err(error) if error.path().iter().any(|part| !matches!(part, Segment::Unknown)) => {
+                error.path().to_string()
+            }
             _ => "body".to_owned(),
         };
         let kind = if error.is_data() { "" } else { "not JSON: " };

@@ -33,6 +33,7 @@ async fn a_wrong_body_is_refused_with_the_field_and_the_remedy() {
         // No JSON, or not the right kind.
         (String::new(), "body", &["not JSON", SHAPE]),
         ("hello".into(), "body", &["not JSON", SHAPE]),
+        ("{".into(), "body", &["not JSON"]),
         (r#"{"charges":["#.into(), "charges", &["not JSON"]),
         (r#"{"charges":[]} trailing"#.into(), "body", &["not JSON", "trailing"]),
         ("[]".into(), "body", &["sequence", "expected an object", SHAPE]),

@@ -6,7 +6,7 @@ const MAX_NAME: usize = 64;
 
 /// Writes `name`, the `index`th of its set, in quotes.
 ///
-/// `"` and `\` are escaped as the grammar has it; every byte it has no place for becomes `%XX`. A
+/// `"` and `\` are escaped as the grammar has it; every byte it has no place for, and `%`, becomes `%XX`. A
 /// name too long is cut, and ends in `~` and its index, so that two do not become one.
 pub(super) fn push_name(list: &mut String, index: usize, name: &str) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -14,7 +14,8 @@ pub(super) fn push_name(list: &mut String, index: usize, name: &str) {
     for byte in name.bytes().take(MAX_NAME) {
         match byte {
             b'"' | b'\\' => list.extend(['\\', char::from(byte)]),
-            b' '..=b'~' => list.push(char::from(byte)),
+            // A percent sign too, lest it be taken for the escape of another byte.
+            b' '..=b'$' | b'&'..=b'~' => list.push(char::from(byte)),
             _ => {
                 let digits = [byte >> 4, byte & 15].map(|digit| HEX[usize::from(digit)]);
                 list.extend(['%', char::from(digits[0]), char::from(digits[1])]);

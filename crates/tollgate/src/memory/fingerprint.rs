@@ -67,7 +67,7 @@ impl Fingerprinter {
     #[inline(always)]
     fn hash(&self, text: &[u8], kind: u64) -> (u64, u64) {
         let Self { low, high } = self;
-        let mut states = (low.start ^ kind, high.start ^ kind);
+        let mut states = (low.start, high.start);
         let mut take = |first: u64, last: u64| {
             states.0 = fold(first ^ states.0, last ^ low.block);
             states.1 = fold(first ^ states.1, last ^ high.block);
@@ -84,8 +84,10 @@ impl Fingerprinter {
             None => short_words(text),
         };
         take(first, last);
+        // The kind is public, as the text is: each meets a secret of its own, lest a change in the one
+        // be made up for by a change in the other.
         let length = text.len() as u64;
-        (fold(states.0 ^ length, low.end), fold(states.1 ^ length, high.end))
+        (fold(states.0 ^ length, low.end ^ kind), fold(states.1 ^ length, high.end ^ kind))
     }
 }
 
@@ -173,6 +175,32 @@ mod tests {
                 let Fingerprint { low, high } = printer.of(Key::new("k").as_ref(), &meter);
                 // Not the limit but the algorithm and the period name a bucket.
                 assert_eq!(seen.insert((low, high.into())), quota != "2/min", "{meter}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_cannot_make_up_for_its_kind() {
+        let printer = Fingerprinter::new();
+        for text in ["x", "10042", "u:10042", "user:42/search?q", "tenant:17:user:123456"] {
+            for (one, two) in [(0, 1), (1, 2), (3, 4), (8_000_000 << 3, 480_000_000 << 3 | 3)] {
+                let difference = u64::to_le_bytes(one ^ two);
+                // At every place of the text, as at every place a block may begin.
+                for place in 0..text.len() {
+                    let mut other = text.as_bytes().to_vec();
+                    for (byte, flip) in other[place..].iter_mut().zip(difference) {
+                        *byte ^= flip;
+                    }
+                    let hashes = (printer.hash(text.as_bytes(), one), printer.hash(&other, two));
+                    assert_ne!(
+                        hashes.0.0, hashes.1.0,
+                        "{text} as {one}, changed at {place}, as {two}"
+                    );
+                    assert_ne!(
+                        hashes.0.1, hashes.1.1,
+                        "{text} as {one}, changed at {place}, as {two}"
+                    );
+                }
             }
         }
     }

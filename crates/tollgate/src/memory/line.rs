@@ -128,14 +128,15 @@ pub(super) struct Link<'t>(&'t AtomicU64);
 impl Link<'_> {
     /// The index of the overflow line that comes next.
     pub(super) fn next(self) -> Option<usize> {
-        next_in(self.0.load(Ordering::Relaxed))
+        // Whoever sees the link must also see the line it leads to, lock or not.
+        next_in(self.0.load(Ordering::Acquire))
     }
 
     /// Links an overflow line, or none. Only under the lock of the home.
     pub(super) fn set_next(self, next: Option<usize>) {
         let next = next.map_or(0, |index| index as u64 + 1);
         let header = self.0.load(Ordering::Relaxed) & ((1 << NEXT_SHIFT) - 1);
-        self.0.store(header | next << NEXT_SHIFT, Ordering::Relaxed);
+        self.0.store(header | next << NEXT_SHIFT, Ordering::Release);
     }
 }
 
@@ -222,6 +223,12 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
         if header & LOCKED == 0 { Seen(header) } else { self.see_unlocked() }
     }
 
+    /// The header, if it is unlocked now. For homes.
+    pub(super) fn try_see(&self) -> Option<Seen> {
+        let header = self.words[Self::HEADER].load(Ordering::Acquire);
+        (header & LOCKED == 0).then_some(Seen(header))
+    }
+
     #[cold]
     #[inline(never)]
     fn see_unlocked(&self) -> Seen {
@@ -262,16 +269,17 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
         exchange.is_ok()
     }
 
-    /// Locks the line, waiting for it.
-    pub(super) fn lock(&self) {
+    /// Locks the line, waiting for it, until the guard is dropped.
+    pub(super) fn lock(&self) -> Locked<'_, SLOTS, WORDS> {
         while !self.lock_unchanged(self.see()) {
             spin_loop();
         }
+        Locked(self)
     }
 
-    /// Unlocks the line after changes.
-    pub(super) fn unlock_changed(&self) {
-        self.unlock_changed_since(Seen(self.load(Self::HEADER)));
+    /// A guard over a line that was locked by [`Line::lock_unchanged`].
+    pub(super) fn locked(&self) -> Locked<'_, SLOTS, WORDS> {
+        Locked(self)
     }
 
     /// Unlocks the line after changes that left its chain as it was `seen`: the header just
@@ -283,11 +291,6 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
         self.words[Self::HEADER].store(next | version, Ordering::Release);
     }
 
-    /// Unlocks the line as it was.
-    pub(super) fn unlock_unchanged(&self) {
-        self.words[Self::HEADER].store(self.load(Self::HEADER) & !LOCKED, Ordering::Release);
-    }
-
     #[inline(always)]
     fn load(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Relaxed)
@@ -297,6 +300,16 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
     #[inline(always)]
     fn word(&self, word: usize) -> &AtomicU64 {
         &self.words[word % WORDS]
+    }
+}
+
+/// Unlocks a line when it is dropped, also by a panic: a line that stayed locked would stop everybody
+/// who comes to it.
+pub(super) struct Locked<'t, const SLOTS: usize, const WORDS: usize>(&'t Line<SLOTS, WORDS>);
+
+impl<const SLOTS: usize, const WORDS: usize> Drop for Locked<'_, SLOTS, WORDS> {
+    fn drop(&mut self) {
+        self.0.unlock_changed_since(Seen(self.0.load(Line::<SLOTS, WORDS>::HEADER)));
     }
 }
 

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::{Place, Words};
+use super::line::{Locked, Place, Words};
 use super::slot::{self, Code};
 use super::table::Home;
 use super::{MemoryStore, outcome, reading};
@@ -65,33 +65,26 @@ impl<C: Clock> MemoryStore<C> {
                 added.push(home);
             }
         }
-        for home in locked {
-            home.line.unlock_changed();
-        }
+        drop(locked);
         for home in added {
             self.table.tend(home, now);
         }
         Decision::new(outcomes, now, Provenance::Store)
     }
 
-    /// Locks the homes of all fingerprints, in ascending order, each once.
-    fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Home<'_>; 4]> {
+    /// Locks the homes of all fingerprints, in ascending order, each once, until they are dropped.
+    fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Locked<'_, 4, 16>; 4]> {
         loop {
             let mut homes: SmallVec<[Home<'_>; 4]> =
                 fingerprints.iter().map(|fingerprint| self.table.home(*fingerprint)).collect();
             homes.sort_unstable_by_key(|home| home.index);
             homes.dedup_by_key(|home| home.index);
-            for home in &homes {
-                home.line.lock();
-            }
+            let locked = homes.iter().map(|home| home.line.lock()).collect();
             // A split before we had the lock may have moved one of them.
             let home = |fingerprint: &Fingerprint| self.table.home(*fingerprint).index;
             let known = |index| homes.iter().any(|home| home.index == index);
             if fingerprints.iter().map(home).all(known) {
-                return homes;
-            }
-            for home in &homes {
-                home.line.unlock_unchanged();
+                return locked;
             }
         }
     }
@@ -130,7 +123,9 @@ impl<C: Clock> MemoryStore<C> {
         if !changed && ticket.is_none() {
             return false;
         }
-        if stale_at <= now.as_micros() {
+        // What was only looked at is put back, stale or not: the clock may step back.
+        let forgotten = charge.op == Op::Reset || stale_at <= now.as_micros();
+        if changed && forgotten {
             if let Some(place) = place {
                 self.table.remove(place);
             }

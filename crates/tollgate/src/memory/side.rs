@@ -98,7 +98,7 @@ impl Side {
     /// Takes the state out, to be put back; `None` if it gave way.
     pub(super) fn take(&self, ticket: Ticket) -> Option<State> {
         let mut slab = self.slab(ticket.slab());
-        let shelf = &mut slab.shelves[ticket.offset()];
+        let shelf = slab.shelves.get_mut(ticket.offset())?;
         let held = shelf.held.take_if(|_| shelf.generation == ticket.generation)?;
         self.entries.fetch_sub(weight(&held.state), Ordering::Relaxed);
         Some(held.state)
@@ -120,9 +120,7 @@ impl Side {
             self.make_room(index, now);
         }
         let mut slab = self.slab(index);
-        let ticket = ticket
-            .filter(|ticket| slab.shelves[ticket.offset()].generation == ticket.generation)
-            .unwrap_or_else(|| slab.open(index));
+        let ticket = ticket.filter(|ticket| slab.fits(*ticket)).unwrap_or_else(|| slab.open(index));
         slab.shelves[ticket.offset()].held = Some(Held { state, stale_at });
         ticket
     }
@@ -130,8 +128,7 @@ impl Side {
     /// Forgets a state.
     pub(super) fn discard(&self, ticket: Ticket) {
         let mut slab = self.slab(ticket.slab());
-        let shelf = &slab.shelves[ticket.offset()];
-        if shelf.generation == ticket.generation {
+        if slab.fits(ticket) {
             let held = slab.close(ticket.offset());
             let weight = held.map_or(0, |held| weight(&held.state));
             self.entries.fetch_sub(weight, Ordering::Relaxed);
@@ -149,7 +146,9 @@ impl Side {
         let shelves = slab.shelves.len();
         let candidates = (0..CANDIDATES.min(shelves)).map(|step| (slab.hand + step) % shelves);
         let nearest = candidates
-            .filter_map(|offset| Some((slab.shelves[offset].held.as_ref()?.stale_at, offset)))
+            .filter_map(|offset| Some((slab.shelves[offset].held.as_ref()?, offset)))
+            .filter(|(held, _)| weight(&held.state) > 0)
+            .map(|(held, offset)| (held.stale_at, offset))
             .min();
         slab.hand = (slab.hand + CANDIDATES) % shelves.max(1);
         let Some(held) = nearest.and_then(|(_, offset)| slab.close(offset)) else {
@@ -168,6 +167,12 @@ impl Side {
 }
 
 impl Slab {
+    /// Whether a ticket is for what lies on its shelf now.
+    fn fits(&self, ticket: Ticket) -> bool {
+        let shelf = self.shelves.get(ticket.offset());
+        shelf.is_some_and(|shelf| shelf.generation == ticket.generation)
+    }
+
     /// A ticket for an empty shelf.
     fn open(&mut self, slab: usize) -> Ticket {
         let offset = self.free.pop().unwrap_or_else(|| {
@@ -187,10 +192,10 @@ impl Slab {
     }
 }
 
-/// What a state counts towards the bound: its log entries, at least one.
+/// What a state counts towards the bound: its log entries. Others are bounded by the keys.
 fn weight(state: &State) -> usize {
     match state {
-        State::SlidingLog(log) => log.len().max(1),
-        State::FixedWindow(_) | State::SlidingWindow(_) | State::Bucket(_) => 1,
+        State::SlidingLog(log) => log.len(),
+        State::FixedWindow(_) | State::SlidingWindow(_) | State::Bucket(_) => 0,
     }
 }

@@ -77,7 +77,7 @@ impl Inline for Window {
 
     #[inline(always)]
     fn decode(words: Words, _: Code<'_>) -> Option<Self> {
-        Some(Self::new(words.0, words.1))
+        (words.0 <= MAX_EXACT).then(|| Self::new(words.0, words.1))
     }
 
     #[inline(always)]
@@ -103,7 +103,8 @@ impl Inline for Windows {
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
         let start = words.stale_at().saturating_sub(2 * code.meter.period().as_micros());
-        Some(Self::new(start, words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS))
+        let (current, previous) = (words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS);
+        (words.0 <= MAX_EXACT).then(|| Self::new(start, current, previous))
     }
 
     #[inline(always)]
@@ -138,7 +139,8 @@ impl Inline for Debt {
         let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
         let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
-        Some(Self::new(code.limit_of(words.0 >> LIMIT_SHIFT), charged, clear, fraction))
+        let limit = code.limit_of(words.0 >> LIMIT_SHIFT);
+        (limit > 0).then(|| Self::new(limit, charged, clear, fraction))
     }
 
     #[inline(always)]

@@ -35,6 +35,9 @@ const KEYS_PER_16_HOMES: usize = 50;
 /// Lines looked at to find a slot that gives way.
 const CANDIDATES: usize = 8;
 
+/// The most keys that give way for each key that is added.
+const EVICTIONS: usize = 4;
+
 /// Lines swept for each key that is added.
 const SWEEP: usize = 2;
 
@@ -207,7 +210,12 @@ impl Table {
             self.sweep_next(now);
         }
         if self.keys() > self.max_keys {
-            self.evict(index, now);
+            // Somebody else may take what we chose; what they leave over must not add up.
+            for _ in 0..EVICTIONS {
+                if self.keys() > self.max_keys {
+                    self.evict(index, now);
+                }
+            }
         } else if self.keys() * 16 > self.shape().count() * KEYS_PER_16_HOMES {
             self.grow(now);
         }
@@ -216,11 +224,13 @@ impl Table {
     /// Frees what is stale in the next home in turn, unless somebody is at it.
     fn sweep_next(&self, now: Timestamp) {
         let home = self.next_home();
-        let seen = home.line.see();
+        let Some(seen) = home.line.try_see() else {
+            return;
+        };
         if self.is_untidy(home, seen, now) && home.line.lock_unchanged(seen) {
+            let _locked = home.line.locked();
             let kept = self.live(home, now);
             self.refill(home.line, &kept);
-            home.line.unlock_changed();
         }
     }
 
@@ -248,13 +258,12 @@ impl Table {
         let Some((_, home)) = few.find_map(nearest_of_few) else {
             return;
         };
-        home.line.lock();
+        let _locked = home.line.lock();
         if let Some(place) = self.nearest(home) {
             let live = !is_stale(place.state(), now);
             self.evictions.fetch_add(usize::from(live), Ordering::Relaxed);
             self.remove(place);
         }
-        home.line.unlock_changed();
     }
 
     /// Splits the home whose turn it is, unless somebody is splitting one.
@@ -270,7 +279,7 @@ impl Table {
         let index = count - round;
         let home = self.home_at(index);
         self.homes.make(count);
-        home.line.lock();
+        let _locked = home.line.lock();
         let grown = Shape::of(count + 1);
         let live = self.live(home, now);
         let (moved, kept): (Entries, Entries) =
@@ -278,7 +287,6 @@ impl Table {
         self.refill(home.line, &kept);
         self.refill(self.homes.get(count), &moved);
         self.shape.store(grown.0, Ordering::Release);
-        home.line.unlock_changed();
     }
 
     /// The next home in the round of the hand.
