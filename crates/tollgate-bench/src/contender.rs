@@ -15,7 +15,7 @@ use tollgate::{Algorithm, Clock, Cost, MemoryStore, Meter, Micros, Period, Quota
 use crate::workload::{Access, Mood, Part, Rate, Spread, Workload};
 
 /// Keys handed to `take_many` at once.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 
 /// Mutexes of the plain map.
 const SHARDS: usize = 64;

@@ -8,8 +8,7 @@
 
 use std::borrow::Borrow;
 use std::future::{Future, ready};
-
-use smallvec::SmallVec;
+use std::mem;
 
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
@@ -37,8 +36,9 @@ use line::Words;
 use slot::{Code, Inline, Limits};
 use table::{Home, Table};
 
-/// Sets decided together: their lines are asked for at once, so that they arrive together.
-const BATCH: usize = 16;
+/// In a batch, how many decisions ahead a line is asked for, so that it has arrived when its turn
+/// comes. A power of two.
+const AHEAD: usize = 16;
 
 /// Buckets in this process.
 ///
@@ -215,30 +215,28 @@ impl<C: Clock> MemoryStore<C> {
     /// ```
     pub fn take_many<'k, K: Into<Key<'k>>>(
         &self,
-        keys: impl IntoIterator<Item = K>,
+        keys: impl IntoIterator<Item = K, IntoIter: Clone>,
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Vec<Decision> {
         let meter = meter.borrow();
         let (op, enforcement) = (Op::Take(Ask::exactly(cost)), Enforcement::Enforce);
         let now = self.clock.now();
-        let mut keys = keys.into_iter().map(Into::into);
+        let keys = keys.into_iter();
+        let mut ahead = keys.clone();
+        let mut fetch = || ahead.next().map(|key| self.fetch(key.into().as_ref(), meter));
+        let mut on_their_way: [Option<Found<'_>>; AHEAD] = std::array::from_fn(|_| fetch());
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        let mut batch = SmallVec::<[Key<'k>; BATCH]>::new();
-        let mut found = SmallVec::<[Found<'_>; BATCH]>::new();
-        loop {
-            batch.extend(keys.by_ref().take(BATCH));
-            found.extend(batch.iter().map(|key| self.fetch(key.as_ref(), meter)));
-            for (key, found) in batch.iter().zip(&found) {
-                let question = Question { key: key.as_ref(), meter, op, enforcement, now };
-                decisions.push(self.decide_found(question, *found));
-            }
-            if batch.len() < BATCH {
-                return decisions;
-            }
-            batch.clear();
-            found.clear();
+        for (turn, key) in keys.enumerate() {
+            let found = mem::replace(&mut on_their_way[turn % AHEAD], fetch());
+            self.fetch_more(on_their_way[(turn + AHEAD / 2) % AHEAD]);
+            let key: Key<'_> = key.into();
+            // An iterator whose clone ends sooner than itself costs time, not correctness.
+            let found = found.unwrap_or_else(|| self.fetch(key.as_ref(), meter));
+            let question = Question { key: key.as_ref(), meter, op, enforcement, now };
+            decisions.push(self.decide_found(question, found));
         }
+        decisions
     }
 
     /// Decides independent sets, all at one reading of the clock: one decision per set, in order.
@@ -251,12 +249,13 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides each set in order and hands over the decisions.
     fn decide_each(&self, sets: &[ChargeSet<'_>], mut each: impl FnMut(Decision)) {
         let now = self.clock.now();
-        for batch in sets.chunks(BATCH) {
-            let found: SmallVec<[Option<Found<'_>>; BATCH]> =
-                batch.iter().map(|set| self.fetch_only(set)).collect();
-            for (set, found) in batch.iter().zip(found) {
-                each(self.decide_maybe_found(set, found, now));
-            }
+        let mut ahead = sets.iter();
+        let mut fetch = || ahead.next().and_then(|set| self.fetch_only(set));
+        let mut on_their_way: [Option<Found<'_>>; AHEAD] = std::array::from_fn(|_| fetch());
+        for (turn, set) in sets.iter().enumerate() {
+            let found = mem::replace(&mut on_their_way[turn % AHEAD], fetch());
+            self.fetch_more(on_their_way[(turn + AHEAD / 2) % AHEAD]);
+            each(self.decide_maybe_found(set, found, now));
         }
     }
 
@@ -292,6 +291,14 @@ impl<C: Clock> MemoryStore<C> {
         let home = self.table.home(fingerprint);
         home.line.prefetch();
         Found { fingerprint, home }
+    }
+
+    /// Asks for what continues a home, which has arrived by now.
+    #[inline(always)]
+    fn fetch_more(&self, found: Option<Found<'_>>) {
+        if let Some(Found { home, .. }) = found {
+            self.table.prefetch_overflow(home);
+        }
     }
 
     #[inline]

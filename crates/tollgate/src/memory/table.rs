@@ -123,6 +123,14 @@ impl Table {
         Home { shape, index, line: self.homes.get(index) }
     }
 
+    /// Asks for the first overflow line of a home ahead of time.
+    #[inline(always)]
+    pub(super) fn prefetch_overflow(&self, home: Home<'_>) {
+        if let Some(next) = home.line.link().next() {
+            self.overflow.lines.get(next).prefetch();
+        }
+    }
+
     /// The home with a number below the count.
     fn home_at(&self, index: usize) -> Home<'_> {
         Home { shape: self.shape(), index, line: self.homes.get(index) }
