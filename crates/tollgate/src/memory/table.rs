@@ -29,7 +29,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
-/// they are, one key in ten then lives in an overflow line, at some 47 bytes per key.
+/// they are, one key in ten then lives in an overflow line, at some 48 bytes per key.
 const KEYS_PER_16_HOMES: usize = 50;
 
 /// Lines looked at to find a slot that gives way.
