@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
@@ -353,25 +354,19 @@ async fn pump(place: Place) {
     }
 }
 
-/// Asks what waits, as few calls as its slots allow, and gives the answers out.
+/// Asks what waits, in as few calls as its slots allow, and gives the answers out.
 async fn deliver(node: &Arc<Node>, link: Link, mut batch: Vec<Waiting>) {
     let deadline = Instant::now() + node.shared.deadline;
-    // Outside a cluster there are no slots, and all go in one call.
+    // Outside a cluster there are no slots, and all go in one call. In order, for sets that were put
+    // one after the other are decided so.
     batch.sort_by_key(|waiting| waiting.slot);
-    let mut calls = JoinSet::new();
+    let mut groups = Vec::new();
     while let Some(last) = batch.last() {
         let slot = last.slot;
-        let first = batch.partition_point(|waiting| waiting.slot < slot);
-        let group = batch.split_off(first);
-        match batch.is_empty() && calls.is_empty() {
-            true => return call_for(node, link, group, deadline).await,
-            false => {
-                let (node, link) = (Arc::clone(node), link.clone());
-                calls.spawn(async move { call_for(&node, link, group, deadline).await });
-            }
-        }
+        groups.push(batch.split_off(batch.partition_point(|waiting| waiting.slot < slot)));
     }
-    while calls.join_next().await.is_some() {}
+    let calls = groups.into_iter().map(|group| call_for(node, link.clone(), group, deadline));
+    join_all(calls).await;
 }
 
 async fn call_for(node: &Arc<Node>, link: Link, group: Vec<Waiting>, deadline: Instant) {

@@ -121,6 +121,26 @@ async fn several_stores_share_buckets_unless_their_prefixes_differ() {
     assert_eq!(left, [999_999, 999_998, 999_999]);
 }
 
+#[tokio::test]
+async fn connections_end_with_the_store() {
+    let server = Server::start();
+    let store = store(&server.url());
+    take(&store, "key").await.unwrap();
+    let ours = || {
+        let clients = server.command(&["CLIENT", "LIST"]).text().unwrap();
+        // One of them is the one that asks.
+        clients.lines().count() - 1
+    };
+    assert!(ours() > 0);
+    let clone = store.clone();
+    drop(store);
+    take(&clone, "key").await.unwrap();
+    drop(clone);
+    while ours() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn without_a_runtime_nothing_is_built() {
     let error = RedisStore::builder("redis://localhost").unwrap().build().unwrap_err();
