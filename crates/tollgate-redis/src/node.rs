@@ -137,13 +137,14 @@ impl Node {
         node
     }
 
-    /// Puts a question, by itself if few calls are out.
+    /// Puts a question, by itself if few calls are out; without an answer until `lost` it counts as
+    /// lost.
     pub(crate) fn ask(
         self: &Arc<Self>,
         question: Question,
         slot: Option<u16>,
         permit: Permit,
-        deadline: Instant,
+        lost: Instant,
     ) -> Pending {
         let mut state = self.lock();
         match self.may_call(&mut state) {
@@ -151,7 +152,7 @@ impl Node {
                 state.out += 1;
                 drop(state);
                 let place = Place(Arc::clone(self));
-                Pending::Own(Own::new(place, link, question, permit, deadline))
+                Pending::Own(Own::new(place, link, question, permit, lost))
             }
             _ => self.wait(&mut state, question, slot, permit),
         }
@@ -388,25 +389,20 @@ type OwnCall = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// A caller's own call. It is finished even if the caller leaves, for until then it is out.
 pub(crate) struct Own {
     call: Option<OwnCall>,
+    lost: Instant,
     shared: Arc<Shared>,
 }
 
 impl Own {
-    fn new(
-        place: Place,
-        link: Link,
-        question: Question,
-        permit: Permit,
-        deadline: Instant,
-    ) -> Self {
+    fn new(place: Place, link: Link, question: Question, permit: Permit, lost: Instant) -> Self {
         let shared = Arc::clone(&place.0.shared);
         let call = async move {
             let questions = std::slice::from_ref(&question);
-            let mut replies = Call { questions, deadline }.run(&place.0, link).await;
+            let mut replies = Call { questions, deadline: lost }.run(&place.0, link).await;
             drop((permit, place));
             replies.pop().unwrap_or_else(|| Err(Failure::protocol("no answer to a question")))
         };
-        Self { call: Some(Box::pin(call)), shared }
+        Self { call: Some(Box::pin(call)), lost, shared }
     }
 }
 
@@ -435,8 +431,12 @@ impl Pending {
     /// The answer, or none before `deadline`.
     pub(crate) async fn reply(self, deadline: Instant) -> Reply {
         match self {
-            // Keeps the deadline itself.
-            Self::Own(call) => call.await,
+            // It ends by itself then.
+            Self::Own(call) if call.lost <= deadline => call.await,
+            Self::Own(call) => {
+                let reply = timeout_at(deadline.into(), call).await;
+                reply.unwrap_or_else(|_| Err(Failure::timeout()))
+            }
             Self::Failed(failure) => Err(failure),
             Self::Joined(answer) => match timeout_at(deadline.into(), answer).await {
                 Ok(Ok(reply)) => reply,
