@@ -151,8 +151,7 @@ impl Node {
             Some(link) if state.waiting.is_empty() => {
                 state.out += 1;
                 drop(state);
-                let place = Place(Arc::clone(self));
-                Pending::Own(Own::new(place, link, question, permit, lost))
+                Pending::Own(Own::new(Place::new(self), link, question, permit, lost))
             }
             _ => self.wait(&mut state, question, slot, permit),
         }
@@ -165,11 +164,17 @@ impl Node {
 
     /// Sends off what has gathered, if few calls are out.
     pub(crate) fn go(self: &Arc<Self>) {
-        let mut state = self.lock();
-        while state.waiting.len() > state.out * BATCH && self.may_call(&mut state).is_some() {
-            state.out += 1;
-            self.shared.runtime.spawn(pump(Place(Arc::clone(self))));
+        while self.claim() {
+            Place::new(self).pass_on();
         }
+    }
+
+    /// Claims a place for one more call, if so many wait that those out will not take them all.
+    fn claim(&self) -> bool {
+        let mut state = self.lock();
+        let due = state.waiting.len() > state.out * BATCH && self.may_call(&mut state).is_some();
+        state.out += usize::from(due);
+        due
     }
 
     /// Whether a link is up. Until the first attempt has ended it counts as up.
@@ -333,25 +338,45 @@ fn fail(stranded: VecDeque<Waiting>, failure: &Failure) {
 }
 
 /// A call's place among those that may be out. When it is given up, those who wait get it.
-struct Place(Arc<Node>);
+struct Place {
+    node: Arc<Node>,
+    // Handed to a task that has not run yet. One that never does, because its runtime is shutting
+    // down, must not hand it to the next.
+    on_its_way: bool,
+}
+
+impl Place {
+    /// A place that was counted already.
+    fn new(node: &Arc<Node>) -> Self {
+        Self { node: Arc::clone(node), on_its_way: false }
+    }
+
+    /// Hands the place to those who wait.
+    fn pass_on(mut self) {
+        self.on_its_way = true;
+        let runtime = self.node.shared.runtime.clone();
+        runtime.spawn(pump(self));
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let node = &self.0;
-        let mut state = node.lock();
-        if state.waiting.is_empty() || state.links.is_empty() {
-            state.out -= 1;
-        } else {
-            // The place passes on.
-            node.shared.runtime.spawn(pump(Self(Arc::clone(node))));
+        {
+            let mut state = self.node.lock();
+            if self.on_its_way || state.waiting.is_empty() || state.links.is_empty() {
+                state.out -= 1;
+                return;
+            }
         }
+        Self::new(&self.node).pass_on();
     }
 }
 
 /// Sends off what has gathered, until nothing has.
-async fn pump(place: Place) {
-    while let Some((link, batch)) = place.0.next_batch() {
-        deliver(&place.0, link, batch).await;
+async fn pump(mut place: Place) {
+    place.on_its_way = false;
+    while let Some((link, batch)) = place.node.next_batch() {
+        deliver(&place.node, link, batch).await;
     }
 }
 
@@ -395,10 +420,10 @@ pub(crate) struct Own {
 
 impl Own {
     fn new(place: Place, link: Link, question: Question, permit: Permit, lost: Instant) -> Self {
-        let shared = Arc::clone(&place.0.shared);
+        let shared = Arc::clone(&place.node.shared);
         let call = async move {
             let questions = std::slice::from_ref(&question);
-            let mut replies = Call { questions, deadline: lost }.run(&place.0, link).await;
+            let mut replies = Call { questions, deadline: lost }.run(&place.node, link).await;
             drop((permit, place));
             replies.pop().unwrap_or_else(|| Err(Failure::protocol("no answer to a question")))
         };

@@ -141,6 +141,30 @@ async fn connections_end_with_the_store() {
     }
 }
 
+/// A store outlives the runtime it was built in without harm: it only has no answers any more.
+#[test]
+fn a_runtime_that_ends_leaves_nobody_waiting() {
+    let server = Server::start();
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (one, other) = (runtime(), runtime());
+    let store = one.block_on(async { store(&server.url()) });
+    let hurried = store.with_deadline(Duration::from_millis(200));
+    other.block_on(async { take(&store, "key").await.unwrap() });
+    let asking: Vec<_> = (0..200)
+        .map(|_| {
+            let hurried = hurried.clone();
+            other.spawn(async move { while take(&hurried, "key").await.is_ok() {} })
+        })
+        .collect();
+    one.shutdown_background();
+    other.block_on(async {
+        for task in asking {
+            task.await.unwrap();
+        }
+        assert!(take(&hurried, "key").await.is_err());
+    });
+}
+
 #[test]
 fn without_a_runtime_nothing_is_built() {
     let error = RedisStore::builder("redis://localhost").unwrap().build().unwrap_err();
