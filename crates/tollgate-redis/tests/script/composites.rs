@@ -105,12 +105,12 @@ struct Way<'c> {
 
 impl Composite {
     /// The script counts fixed windows modulo 2^26, for a key is gone long before so many have
-    /// passed. Here the clock is not the server's, so keys stay, and no more may pass than half.
+    /// passed. Here the clock is not the server's, so keys stay, and far fewer may pass.
     fn latest(&self) -> u64 {
         let fixed =
             self.buckets.iter().filter(|(algorithm, _)| *algorithm == Algorithm::FixedWindow);
         let shortest = fixed.map(|(_, quotas)| quotas[0].period().as_micros()).min();
-        let most = shortest.map_or(u64::MAX, |period| period << 25);
+        let most = shortest.map_or(u64::MAX, |period| period << 24);
         self.start.saturating_add(most).min(Timestamp::MAX.as_micros() / 2)
     }
 
