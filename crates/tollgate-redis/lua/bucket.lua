@@ -5,8 +5,6 @@
 -- A span of time is two numbers here as well, whole microseconds and a fraction.
 local function bucket()
   local FORMAT, LENGTH = '<I7I7I7I7I7', 35
-  -- A lifetime is left as it is while this much of the slack remains.
-  local LEAST_SLACK = 1000000
 
   -- When a debt of `lasts` and `fraction` under limit `from` is clear if it drains at limit `to`.
   -- The product may be wide.
@@ -23,18 +21,6 @@ local function bucket()
     -- Beyond any instant plus any refill nothing fits, whatever the number.
     if charged + whole > 9007199254740991 then return 9007199254740991, 0 end
     return charged + whole, rest
-  end
-
-  -- What is owed now under the shape's limit, and when the key expires.
-  local function owed(shape, value)
-    if not value or #value ~= LENGTH then return 0, 0 end
-    local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
-    if clear < now or (clear == now and fraction == 0) then return 0, 0, expires end
-    if limit ~= shape.limit then
-      clear, fraction = redenominated(charged, clear - charged, fraction, limit, shape.limit)
-      if clear < now then return 0, 0, expires end
-    end
-    return clear - now, fraction, expires
   end
 
   -- A span with `units` more on it; at most the capacity of them.
@@ -67,39 +53,62 @@ local function bucket()
     return micros > shape.full or (micros == shape.full and fraction > shape.full_fraction)
   end
 
+  -- The units a lease gets of what is left, and the span with them on it.
+  local function lease(shape, micros, fraction)
+    if exceeds(shape, micros, fraction) then return 0 end
+    local units = shape.capacity - units_of(shape, micros, fraction)
+    return units, plus(shape, micros, fraction, units)
+  end
+
   local function evaluate(shape, value)
-    local micros, fraction, expires = owed(shape, value)
-    local units = shape.most
-    local after, rest
-    -- No product is formed with more than the capacity.
-    local fits = units <= shape.capacity
-    if fits then
-      after, rest = plus(shape, micros, fraction, units)
-      fits = not exceeds(shape, after, rest)
+    local limit = shape.limit
+    -- What is owed now under this limit, and when the key expires.
+    local micros, fraction, expires = 0, 0, 0
+    if value and #value == LENGTH then
+      local under, charged, clear, rest
+      expires, under, charged, clear, rest = unpacked(FORMAT, value)
+      if clear > now or (clear == now and rest > 0) then
+        if under ~= limit then
+          clear, rest = redenominated(charged, clear - charged, rest, under, limit)
+        end
+        if clear >= now then micros, fraction = clear - now, rest end
+      end
     end
-    if not fits then
-      -- A lease is content with what is left.
-      if shape.least == shape.most or exceeds(shape, micros, fraction) then return false end
-      units = shape.capacity - units_of(shape, micros, fraction)
+    -- The same with the cost on it. Two fractions may exceed 2^53, what lacks to the limit does not.
+    local after, rest = micros + shape.cost, shape.cost_fraction
+    if rest >= limit - fraction then
+      after, rest = after + 1, rest - (limit - fraction)
+    else
+      rest = rest + fraction
+    end
+    local full = shape.full
+    if after > full or (after == full and rest > shape.full_fraction) then
+      if shape.least == shape.most then return false end
+      local units
+      units, after, rest = lease(shape, micros, fraction)
       if units < shape.least then return false end
-      after, rest = plus(shape, micros, fraction, units)
     end
     if shape.op == PEEK then return true end
     local clear = now + after
-    local lives
-    if not expires or clear + LEAST_SLACK >= expires then
+    local life
+    if clear + LEAST_SLACK >= expires then
       expires = clear + 1 + shape.slack
-      lives = lifetime(expires)
+      life = lifetime(expires)
     end
-    return true, pack(FORMAT, expires, shape.limit, now, clear, rest), lives
+    return true, pack(FORMAT, expires, limit, now, clear, rest), life
   end
 
-  -- How long one unit lasts, and a full bucket.
+  -- How long one unit lasts, a full bucket, and what is asked for.
   local function prepare(shape)
     local limit, period = shape.limit, shape.period
     shape.unit_fraction = period % limit
     shape.unit = (period - shape.unit_fraction) / limit
     shape.full, shape.full_fraction = plus(shape, 0, 0, shape.capacity)
+    -- No product is formed with more than the capacity; it does not fit, however long it would last.
+    shape.cost, shape.cost_fraction = math.huge, 0
+    if shape.most <= shape.capacity then
+      shape.cost, shape.cost_fraction = plus(shape, 0, 0, shape.most)
+    end
   end
 
   -- Units still owed of a debt that was written under another limit. The products may be wide.
@@ -119,7 +128,7 @@ local function bucket()
     if clear < now or (clear == now and fraction == 0) then return end
     local own = shape
     if limit ~= shape.limit then
-      own = { limit = limit, period = shape.period, capacity = 0 }
+      own = { limit = limit, period = shape.period, capacity = 0, most = 0 }
       prepare(own)
     end
     local lasts, back = clear - charged, shape.most

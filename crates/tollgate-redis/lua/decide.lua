@@ -38,7 +38,6 @@ end
 local plan = ARGV[2]
 
 local function remember(key, value, life)
-  if type(value) == 'function' then return value() end
   if current[key] == nil then changed[#changed + 1] = key end
   current[key] = value
   if life then lives[key] = life end
@@ -75,7 +74,9 @@ for index = done + 1, charges do
   if op <= PEEK then
     local after, life, log
     fits, after, life, log = shape.evaluate(shape, value, key)
-    values[index], lifetimes[index] = after, life
+    -- Assigning nil would make room for it.
+    if after then values[index] = after end
+    if life then lifetimes[index] = life end
     if shape.is_log then seen = log end
   elseif op == RESET then
     seen = false
@@ -83,8 +84,13 @@ for index = done + 1, charges do
   elseif shape.refundable then
     local after, life, log = shape.refund(shape, value, key)
     if shape.is_log then seen = log end
-    if after ~= nil then remember(key, after, life) end
+    if type(after) == 'function' then
+      after()
+    elseif after ~= nil then
+      remember(key, after, life)
+    end
   end
+  -- Never nil, which would cut the reply short.
   held[index] = seen or false
   if shape.enforcement == ANY_OF then
     groups = groups or {}
@@ -101,12 +107,19 @@ for index = done + 1, charges do
       refusals[#refusals + 1] = set
     else
       for taken = first, index do
-        if values[taken] ~= nil then remember(keys[taken], values[taken], lifetimes[taken]) end
+        local value = values[taken]
+        if logs and type(value) == 'function' then
+          value()
+        elseif value then
+          local key = keys[taken]
+          if current[key] == nil then changed[#changed + 1] = key end
+          current[key] = value
+          if lifetimes[taken] then lives[key] = lifetimes[taken] end
+        end
       end
     end
     set, first, refused, groups = set + 1, index + 1, false, nil
   end
 end
 
-write_all()
-return { now, refusals, held }
+return finished(charges)

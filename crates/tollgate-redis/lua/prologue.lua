@@ -6,10 +6,10 @@
 --        2   two bytes per charge, high first: bit 15 marks the last charge of a set, the others
 --            number its shape from 0. '' where each set is one charge, all of one shape
 --        3…  the shapes: what charges ask apart from the key, packed (see SHAPE)
--- reply  1   the instant in µs
---        2   the numbers, from 1, of the sets that were refused
---        3   for each charge, what its bucket held before the set was decided: the value as stored,
---            nil for nothing, or of a log the few runs the answer depends on (see sliding_log.lua)
+-- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
+--        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
+--        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
+--        costs Redis as much as a decision's arithmetic
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
@@ -69,7 +69,8 @@ local held, current = {}, {}
 local changed, lives = {}, {}
 local refusals = {}
 
-local function write_all()
+-- Writes what has changed, and makes the reply.
+local function finished(charges)
   for index = 1, #changed do
     local key = changed[index]
     local value, life = current[key], lives[key]
@@ -81,9 +82,15 @@ local function write_all()
       call('SETRANGE', key, '0', value)
     end
   end
+  held[charges + 1] = now
+  for index = 1, #refusals do held[charges + 1 + index] = refusals[index] end
+  return held
 end
 
 -- A fixed window of a limit below 2^26 is one number: which window, times 2^27, and the units taken
 -- in it. Windows are counted modulo 2^26 − 1, from 1. One that is up to 2^25 ahead is so because the
 -- clock stepped back; anything else is long over, and gone from here but for a lifetime's slack.
 local UNITS, WINDOWS, AHEAD = 134217728, 67108863, 33554432
+
+-- A bucket's lifetime is set anew when no more of its slack, in µs, would be left.
+local LEAST_SLACK = 1000000

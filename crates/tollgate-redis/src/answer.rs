@@ -36,33 +36,35 @@ pub(crate) fn split<'q>(
     reply: Value,
     questions: impl IntoIterator<Item = &'q Question>,
 ) -> Result<(Timestamp, Vec<Answer>), StoreError> {
-    let Value::Array(reply) = reply else {
+    let Value::Array(values) = reply else {
         return Err(garbled("no array"));
     };
-    let Ok([Value::Int(now), Value::Array(refusals), Value::Array(held)]) =
-        <[Value; 3]>::try_from(reply)
-    else {
-        return Err(garbled("not an instant, refusals and values"));
-    };
-    let mut values = held.into_iter();
-    let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
-    let mut refusals = refusals.into_iter().peekable();
-    let mut answers = Vec::new();
-    // The script numbers sets that have charges, from 1.
-    let mut set = 0;
+    let mut values = values.into_iter();
+    let mut held = Vec::new();
     for question in questions {
-        let held: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
-        if held.len() < question.len() {
+        let values: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
+        if values.len() < question.len() {
             return Err(garbled("fewer values than charges"));
         }
-        set += i64::from(question.len() > 0);
-        let refused = question.len() > 0 && refusals.next_if_eq(&Value::Int(set)).is_some();
-        let verdict = if refused { Verdict::Deny } else { Verdict::Allow };
-        answers.push(Answer { verdict, held });
+        held.push(values);
     }
-    match (values.next(), refusals.next()) {
-        (None, None) => Ok((Timestamp::from_micros(now), answers)),
-        _ => Err(garbled("more than was asked")),
+    let Some(Value::Int(now)) = values.next() else {
+        return Err(garbled("no instant"));
+    };
+    let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
+    // The script numbers sets that have charges, from 1.
+    let mut set = 0;
+    let mut refusals = values.peekable();
+    let answers = held.into_iter().map(|held| {
+        set += i64::from(!held.is_empty());
+        let refused = !held.is_empty() && refusals.next_if_eq(&Value::Int(set)).is_some();
+        let verdict = if refused { Verdict::Deny } else { Verdict::Allow };
+        Answer { verdict, held }
+    });
+    let answers = answers.collect();
+    match refusals.next() {
+        None => Ok((Timestamp::from_micros(now), answers)),
+        Some(_) => Err(garbled("more than was asked")),
     }
 }
 
