@@ -90,13 +90,19 @@ pub(crate) struct Link {
     lost: Arc<Notify>,
 }
 
+/// A question that was put.
+pub(crate) struct Asked {
+    pub(crate) question: Question,
+    /// The slot of all its keys, in a cluster.
+    pub(crate) slot: Option<u16>,
+    /// Given back when the question has been answered or dropped, not when its caller leaves.
+    pub(crate) permit: Permit,
+}
+
 /// A question that waits for a call to join.
 struct Waiting {
-    question: Question,
-    slot: Option<u16>,
+    asked: Asked,
     caller: oneshot::Sender<Reply>,
-    // Given back when the question has been answered or dropped, not when its caller leaves.
-    permit: Permit,
 }
 
 impl Node {
@@ -131,27 +137,21 @@ impl Node {
 
     /// Puts a question, by itself if few calls are out; without an answer until `lost` it counts as
     /// lost.
-    pub(crate) fn ask(
-        self: &Arc<Self>,
-        question: Question,
-        slot: Option<u16>,
-        permit: Permit,
-        lost: Instant,
-    ) -> Pending {
+    pub(crate) fn ask(self: &Arc<Self>, asked: Asked, lost: Instant) -> Pending {
         let mut state = self.lock();
         match self.may_call(&mut state) {
             Some(link) if state.waiting.is_empty() => {
                 state.out += 1;
                 drop(state);
-                Pending::Own(Own::new(Place::new(self), link, question, permit, lost))
+                Pending::Own(Own::new(Place::new(self), link, asked, lost))
             }
-            _ => self.wait(&mut state, question, slot, permit),
+            _ => state.wait(asked),
         }
     }
 
     /// Puts a question that others follow, so that all go together; [`Node::go`] sends them off.
-    pub(crate) fn gather(&self, question: Question, slot: Option<u16>, permit: Permit) -> Pending {
-        self.wait(&mut self.lock(), question, slot, permit)
+    pub(crate) fn gather(&self, asked: Asked) -> Pending {
+        self.lock().wait(asked)
     }
 
     /// Sends off what has gathered, if few calls are out.
@@ -198,21 +198,6 @@ impl Node {
     /// The cluster this node is part of.
     pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
         self.cluster.upgrade()
-    }
-
-    fn wait(
-        &self,
-        state: &mut State,
-        question: Question,
-        slot: Option<u16>,
-        permit: Permit,
-    ) -> Pending {
-        if let (true, Some(trouble)) = (state.links.is_empty(), &state.trouble) {
-            return Pending::Failed(trouble.clone());
-        }
-        let (caller, answer) = oneshot::channel();
-        state.waiting.push_back(Waiting { question, slot, caller, permit });
-        Pending::Joined(answer)
     }
 
     /// The link of a call that may go out now.
@@ -314,6 +299,16 @@ impl Node {
 }
 
 impl State {
+    /// Has a question wait for a call to join, or says why there will be none.
+    fn wait(&mut self, asked: Asked) -> Pending {
+        if let (true, Some(trouble)) = (self.links.is_empty(), &self.trouble) {
+            return Pending::Failed(trouble.clone());
+        }
+        let (caller, answer) = oneshot::channel();
+        self.waiting.push_back(Waiting { asked, caller });
+        Pending::Joined(answer)
+    }
+
     fn next_link(&mut self) -> Option<Link> {
         self.turn = self.turn.wrapping_add(1);
         let place = self.turn.checked_rem(self.links.len())?;

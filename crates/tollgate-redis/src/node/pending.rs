@@ -10,10 +10,9 @@ use tokio::time::timeout_at;
 
 use super::call::Call;
 use super::pump::Place;
-use super::{Link, Reply};
+use super::{Asked, Link, Reply};
 use crate::failure::Failure;
-use crate::question::Question;
-use crate::shared::{Permit, Shared};
+use crate::shared::Shared;
 
 /// An answer that is on its way.
 pub(crate) enum Pending {
@@ -56,14 +55,9 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    pub(super) fn new(
-        place: Place,
-        link: Link,
-        question: Question,
-        permit: Permit,
-        lost: Instant,
-    ) -> Self {
+    pub(super) fn new(place: Place, link: Link, asked: Asked, lost: Instant) -> Self {
         let shared = Arc::clone(&place.node.shared);
+        let Asked { question, permit, .. } = asked;
         let call = async move {
             let questions = std::slice::from_ref(&question);
             let mut replies = Call { questions, deadline: lost }.run(&place.node, link).await;

@@ -56,11 +56,11 @@ async fn deliver(node: &Arc<Node>, link: Link, mut batch: Vec<Waiting>) {
     let deadline = Instant::now() + node.shared.deadline;
     // Outside a cluster there are no slots, and all go in one call. In order, for sets that were put
     // one after the other are decided so.
-    batch.sort_by_key(|waiting| waiting.slot);
+    batch.sort_by_key(|waiting| waiting.asked.slot);
     let mut groups = Vec::new();
     while let Some(last) = batch.last() {
-        let slot = last.slot;
-        groups.push(batch.split_off(batch.partition_point(|waiting| waiting.slot < slot)));
+        let slot = last.asked.slot;
+        groups.push(batch.split_off(batch.partition_point(|waiting| waiting.asked.slot < slot)));
     }
     let calls = groups.into_iter().map(|group| call_for(node, link.clone(), group, deadline));
     join_all(calls).await;
@@ -69,9 +69,9 @@ async fn deliver(node: &Arc<Node>, link: Link, mut batch: Vec<Waiting>) {
 async fn call_for(node: &Arc<Node>, link: Link, group: Vec<Waiting>, deadline: Instant) {
     let mut questions = Vec::with_capacity(group.len());
     let mut callers = Vec::with_capacity(group.len());
-    for Waiting { question, caller, permit, .. } in group {
-        questions.push(question);
-        callers.push((caller, permit));
+    for Waiting { asked, caller } in group {
+        questions.push(asked.question);
+        callers.push((caller, asked.permit));
     }
     let replies = Call { questions: &questions, deadline }.run(node, link).await;
     for ((caller, _), reply) in callers.into_iter().zip(replies) {
