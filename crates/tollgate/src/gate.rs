@@ -7,6 +7,7 @@
 //!    └─ the store cannot be asked: the rules' fallbacks ────────▶ Admission (by fallback)
 //! ```
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::algorithm::Ask;
@@ -15,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Provenance, Verdict};
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Policy, Resolution, RuleNumbers};
+use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
@@ -68,7 +69,15 @@ pub struct Gate<S> {
     // Replaced whole; a reader holds the lock only to copy the pointer.
     policy: RwLock<Arc<Policy>>,
     limiter: Limiter<S>,
-    local: LocalStore,
+    local: Local,
+}
+
+/// Deciding without the store.
+#[derive(Debug)]
+struct Local {
+    store: LocalStore,
+    // How many gates share what the store would have counted.
+    replicas: NonZeroU32,
 }
 
 impl<S: Store> Gate<S> {
@@ -80,13 +89,23 @@ impl<S: Store> Gate<S> {
         Self {
             policy: RwLock::new(policy.into()),
             limiter: Limiter::new(store),
-            local: bounds.build_with_clock(clock),
+            local: Local { store: bounds.build_with_clock(clock), replicas: NonZeroU32::MIN },
         }
     }
 
     /// The same gate with another local store: other bounds, or another clock.
     pub fn with_local(self, local: LocalStore) -> Self {
-        Self { local, ..self }
+        Self { local: Local { store: local, ..self.local }, ..self }
+    }
+
+    /// The same gate as one of so many that share a store.
+    ///
+    /// While the store cannot be asked each counts alone, and a client whose requests are spread
+    /// over all of them would get the quota of each. So the local store then goes by quotas divided
+    /// by their number: together they grant no more than the quota, but for those below one unit
+    /// each, which are not cut to nothing.
+    pub fn with_replicas(self, replicas: NonZeroU32) -> Self {
+        Self { local: Local { replicas, ..self.local }, ..self }
     }
 
     /// The policy in force.
@@ -113,7 +132,7 @@ impl<S: Store> Gate<S> {
 
     /// The store that decides while the other cannot be asked.
     pub fn local(&self) -> &LocalStore {
-        &self.local
+        &self.local.store
     }
 
     /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
@@ -133,8 +152,8 @@ impl<S: Store> Gate<S> {
         match self.limiter.take_set(set).await {
             Ok(decision) => (decision, None),
             Err(error) => {
-                let decision = self.local.take_set(set);
-                (decision.with_provenance(Provenance::Fallback), Some(error))
+                let all = fallback::Fallbacks::from_elem(Fallback::Local, set.len());
+                (fallback::decide(set, &all, &self.local), Some(error))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! How much, how often: the numbers of a limit and the way people write them.
 
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 
 use crate::time::{MAX_EXACT, Micros};
@@ -157,6 +157,22 @@ impl Quota {
     pub const fn lowered_by(self, per_cent: u8) -> Self {
         let limit = lower(self.limit, per_cent);
         Self { limit, burst: lower(self.burst, per_cent), period: self.period }
+    }
+
+    /// This quota with limit and burst divided by `parts`, rounded down, never below one unit.
+    ///
+    /// What each of several may grant so that together they grant no more than the whole.
+    pub const fn divided_by(self, parts: NonZeroU32) -> Self {
+        let limit = divide(self.limit, parts);
+        Self { limit, burst: divide(self.burst, parts), period: self.period }
+    }
+}
+
+/// `units` divided by `parts`, rounded down, at least one.
+const fn divide(units: NonZeroU64, parts: NonZeroU32) -> NonZeroU64 {
+    match NonZeroU64::new(units.get() / parts.get() as u64) {
+        Some(units) => units,
+        None => NonZeroU64::MIN,
     }
 }
 

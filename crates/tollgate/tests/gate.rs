@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -254,6 +255,28 @@ fn the_strictest_fallback_wins() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn replicas_share_the_quota_while_each_counts_alone() {
+    let rule = |algorithm| Rule::new("r").by("user").quota("10/min").algorithm(algorithm);
+    for algorithm in Algorithm::ALL {
+        let scene = Scene::new(Policy::builder().rule(rule(algorithm)));
+        let replicas = NonZeroU32::new(4).unwrap();
+        let scene = Scene { gate: scene.gate.with_replicas(replicas), ..scene };
+        // The store counts for all, and is not divided.
+        assert_eq!(scene.passed(20, &[("user", "by-store")]), 10, "{algorithm}");
+        scene.set_down(true);
+        assert_eq!(scene.passed(20, &[("user", "alone")]), 2, "{algorithm}");
+        // More than a share can be granted, and what has been is counted.
+        let dear = Costs::requests(cost(7));
+        assert!(scene.admit_at(&[("user", "dear")], &dear).is_allowed(), "{algorithm}");
+        assert_eq!(scene.passed(20, &[("user", "dear")]), 0, "{algorithm}");
+        let refused = scene.admit_at(&[("user", "dear")], &dear);
+        assert!(!refused.is_allowed() && refused.retry() != Retry::Never, "{algorithm}");
+        let hopeless = scene.admit_at(&[("user", "dear")], &Costs::requests(cost(11)));
+        assert_eq!(hopeless.retry(), Retry::Never, "{algorithm}");
     }
 }
 

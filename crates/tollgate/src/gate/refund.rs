@@ -33,7 +33,7 @@ impl<S: Store> Gate<S> {
         let resolution = policy.resolve_to(subject, costs, refund);
         let question = taken(policy, resolution, admission);
         if admission.provenance() == Provenance::Fallback {
-            let decision = self.local.take_set(&question.set);
+            let decision = self.local.store.take_set(&question.set);
             let decision = decision.with_provenance(Provenance::Fallback);
             return Ok(given_back(question, decision));
         }
