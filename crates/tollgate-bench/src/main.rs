@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod redis;
 mod report;
 mod workload;
 
@@ -27,11 +28,13 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
-    Memory(MemoryArgs),
+    Memory(Options),
+    /// Limiters that share a Redis: decisions per second, latency, and what they cost Redis
+    Redis(Options),
 }
 
 #[derive(Debug, clap::Args)]
-struct MemoryArgs {
+struct Options {
     /// Print one JSON object per row
     #[arg(long)]
     json: bool,
@@ -41,28 +44,48 @@ struct MemoryArgs {
     /// Make fewer decisions: under a minute, and noisier
     #[arg(long)]
     quick: bool,
-    /// Run only rows whose "SECTION WORKLOAD THREADS CONTENDER ALGORITHM" contains this, and governor
+    /// Run only rows whose description contains this, and what they are compared with
+    ///
+    /// In memory a row is described as SECTION WORKLOAD THREADS CONTENDER ALGORITHM, on Redis as
+    /// CONTENDER ALGORITHM.
     #[arg(long, value_name = "SUBSTR", default_value = "", hide_default_value = true)]
     filter: String,
 }
 
-impl From<MemoryArgs> for memory::Plan {
-    fn from(args: MemoryArgs) -> Self {
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// How to print it.
+    format: report::Format,
+    /// Runs of each contender.
+    runs: usize,
+    /// Whether to make fewer decisions.
+    quick: bool,
+    /// Only rows whose description contains this.
+    filter: String,
+}
+
+impl From<Options> for Plan {
+    fn from(options: Options) -> Self {
         Self {
-            format: match args.json {
+            format: match options.json {
                 true => report::Format::Json,
                 false => report::Format::Table,
             },
-            runs: args.runs.into(),
-            quick: args.quick,
-            filter: args.filter,
+            runs: options.runs.into(),
+            quick: options.quick,
+            filter: options.filter,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let Bench::Memory(args) = Args::parse().bench;
-    match memory::run(&args.into(), &mut io::stdout().lock()) {
+    let out = &mut io::stdout().lock();
+    let measured = match Args::parse().bench {
+        Bench::Memory(options) => memory::run(&options.into(), out),
+        Bench::Redis(options) => redis::run(&options.into(), out),
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever was reading has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -157,7 +157,7 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-fn json<T: Serialize>(out: &mut impl Write, rows: &[T]) -> io::Result<()> {
+pub(crate) fn json<T: Serialize>(out: &mut impl Write, rows: &[T]) -> io::Result<()> {
     for row in rows {
         serde_json::to_writer(&mut *out, row)?;
         writeln!(out)?;
