@@ -183,6 +183,7 @@ impl<S: Store> Gate<S> {
         Step::Settled(Admission {
             decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
             policy,
+            set: ChargeSet::new(),
             rules: RuleNumbers::new(),
             ground: Some(resolution),
             store_error: None,
@@ -205,7 +206,7 @@ impl<S: Store> Gate<S> {
                 (decision, Some(error))
             }
         };
-        Admission { decision, policy, rules, ground: None, store_error }
+        Admission { decision, policy, set, rules, ground: None, store_error }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::charge::{Charge, ChargeSet};
 use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict};
 use crate::policy::{Listing, Policy, Resolution, Rule, RuleNumbers};
 use crate::store::StoreError;
@@ -13,6 +14,8 @@ pub struct Admission {
     pub(super) decision: Decision,
     // What decided stays alive, so that names need not be copied.
     pub(super) policy: Arc<Policy>,
+    // What was asked, a charge per outcome.
+    pub(super) set: ChargeSet<'static>,
     // For every outcome, the number of its rule.
     pub(super) rules: RuleNumbers,
     // Present when the policy decided alone; then without charges.
@@ -91,6 +94,12 @@ impl Admission {
     pub fn outcomes(&self) -> impl Iterator<Item = (&Rule, &Outcome)> {
         let outcomes = self.decision.outcomes().iter().enumerate();
         outcomes.filter_map(|(index, outcome)| Some((self.rule_of(index)?, outcome)))
+    }
+
+    /// What was asked of the store: a charge per outcome, in the same order. Its meter says what the
+    /// rule's quota was for this request.
+    pub fn charges(&self) -> &[Charge<'static>] {
+        self.set.charges()
     }
 
     /// Why the policy decided alone; `None` where charges were made.

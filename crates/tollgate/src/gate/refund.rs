@@ -81,6 +81,7 @@ fn given_back(question: Question, decision: Decision) -> Admission {
     Admission {
         decision,
         policy: question.policy,
+        set: question.set,
         rules: question.rules,
         ground: None,
         store_error: None,
