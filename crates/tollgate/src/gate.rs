@@ -24,6 +24,7 @@ use crate::time::Timestamp;
 mod admission;
 mod fallback;
 mod refund;
+mod reset;
 
 pub use admission::{Admission, Reason};
 
