@@ -21,10 +21,13 @@ use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
 
 mod admission;
+mod deferred;
 mod fallback;
 mod refund;
+mod settlement;
 
 pub use admission::{Admission, Reason};
+pub use deferred::Deferred;
 
 /// The store that decides for rules with [`Fallback::Local`](crate::Fallback::Local) while the real
 /// one cannot be asked.
@@ -144,7 +147,7 @@ impl<S: Store> Gate<S> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let answer = self.limiter.take_set(&question.set).await;
-                self.settle(question, answer)
+                self.conclude(question, answer)
             }
         }
     }
@@ -165,13 +168,14 @@ impl<S: Store> Gate<S> {
             decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
             policy,
             rules: RuleNumbers::new(),
+            set: ChargeSet::new(),
             ground: Some(resolution),
             store_error: None,
         })
     }
 
     /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
-    fn settle(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
+    fn conclude(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
         let Question { policy, set, rules } = question;
         // Outcomes are told apart by their place, so an answer of another length is none.
         let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
@@ -186,7 +190,7 @@ impl<S: Store> Gate<S> {
                 (decision, Some(error))
             }
         };
-        Admission { decision, policy, rules, ground: None, store_error }
+        Admission { decision, policy, rules, set, ground: None, store_error }
     }
 }
 
@@ -206,7 +210,7 @@ impl<C: Clock> Gate<MemoryStore<C>> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let decision = self.limiter.store().take_set(&question.set);
-                self.settle(question, Ok(decision))
+                self.conclude(question, Ok(decision))
             }
         }
     }
@@ -225,6 +229,7 @@ enum Step {
 }
 
 /// Charges on their way to a store.
+#[derive(Debug)]
 struct Question {
     policy: Arc<Policy>,
     set: ChargeSet<'static>,

@@ -82,6 +82,7 @@ fn given_back(question: Question, decision: Decision) -> Admission {
         decision,
         policy: question.policy,
         rules: question.rules,
+        set: question.set,
         ground: None,
         store_error: None,
     }
