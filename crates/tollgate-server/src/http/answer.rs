@@ -36,7 +36,7 @@ impl<'a> Answer<'a> {
             verb,
             decision,
             meters: question.set.charges().iter().map(|charge| charge.meter).collect(),
-            names: question.names.iter().map(|&name| name).collect(),
+            names: question.names.iter().copied().collect(),
             binding: decision.binding().map(|index| question.names[index]),
             reason: None,
         }
@@ -47,7 +47,7 @@ impl<'a> Answer<'a> {
         Self {
             verb,
             decision: admission.decision(),
-            meters: admission.charges().iter().map(|charge| charge.meter).collect(),
+            meters: admission.charges().map(|(_, charge, _)| charge.meter).collect(),
             names: admission.outcomes().map(|(rule, _)| rule.name()).collect(),
             binding: admission.rule().map(|rule| rule.name()),
             reason: admission.reason().map(|reason| match reason {

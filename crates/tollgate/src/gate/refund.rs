@@ -82,8 +82,8 @@ fn carried_out(question: Question, decision: Decision) -> Admission {
     Admission {
         decision,
         policy: question.policy,
-        set: question.set,
         rules: question.rules,
+        set: question.set,
         ground: None,
         store_error: None,
     }
