@@ -5,15 +5,18 @@
 //!        → http.rs       routes, one handler for every verb
 //!          http/body     bytes, so many and no more
 //!          http/wire     JSON as clients write it
-//!          http/question JSON → ChargeSet          one conversion in
-//!        → tollgate      decides
-//!          http/answer   Decision → JSON, headers  one conversion out
+//!          http/question JSON → Subject, ChargeSet  one conversion in
+//!        → tollgate      Gate decides
+//!          http/answer   Decision → JSON, headers   one conversion out
 //!          http/problem  what is wrong with a request
+//!        → alarm.rs, metrics.rs                     what the operator hears of it
 //! ```
 
+mod alarm;
 mod http;
+mod metrics;
 mod serve;
 mod settings;
 
 pub use serve::{Listeners, Stop, run};
-pub use settings::{Limits, Settings};
+pub use settings::{AdminToken, Limits, Settings, Trouble};

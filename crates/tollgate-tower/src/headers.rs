@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderName, HeaderValue};
-use tollgate::{Decision, Enforcement, Meter, Micros, Outcome, Reading, Retry};
+use tollgate::{Decision, Enforcement, Meter, Micros, Outcome, Provenance, Reading, Retry};
 
 mod dialect;
 mod name;
@@ -173,6 +173,8 @@ impl<'a> View<'a> {
         let seconds = match self.decision.retry() {
             Retry::Never => None,
             Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
+            // Refused by a list or the like: waiting does not help.
+            Retry::Now if self.decision.provenance() == Provenance::Policy => None,
             // Refused without numbers: nobody knows when, but not in this very second.
             Retry::Now => Some(1),
         };

@@ -22,10 +22,14 @@ use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
 
 mod admission;
+mod deferred;
 mod fallback;
 mod refund;
+mod reset;
+mod settlement;
 
 pub use admission::{Admission, Reason};
+pub use deferred::Deferred;
 
 /// The store that decides for rules with [`Fallback::Local`](crate::Fallback::Local) while the real
 /// one cannot be asked.
@@ -163,7 +167,7 @@ impl<S: Store> Gate<S> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let answer = self.limiter.take_set(&question.set).await;
-                self.settle(question, answer)
+                self.conclude(question, answer)
             }
         }
     }
@@ -184,13 +188,14 @@ impl<S: Store> Gate<S> {
             decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
             policy,
             rules: RuleNumbers::new(),
+            set: ChargeSet::new(),
             ground: Some(resolution),
             store_error: None,
         })
     }
 
     /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
-    fn settle(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
+    fn conclude(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
         let Question { policy, set, rules } = question;
         // Outcomes are told apart by their place, so an answer of another length is none.
         let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
@@ -205,7 +210,7 @@ impl<S: Store> Gate<S> {
                 (decision, Some(error))
             }
         };
-        Admission { decision, policy, rules, ground: None, store_error }
+        Admission { decision, policy, rules, set, ground: None, store_error }
     }
 }
 
@@ -225,7 +230,7 @@ impl<C: Clock> Gate<MemoryStore<C>> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let decision = self.limiter.store().take_set(&question.set);
-                self.settle(question, Ok(decision))
+                self.conclude(question, Ok(decision))
             }
         }
     }
@@ -236,6 +241,7 @@ fn take(cost: Cost) -> Op {
 }
 
 /// What remains to be done for a request.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment; a box would cost more")]
 enum Step {
     /// Ask the store.
     Ask(Question),
@@ -244,6 +250,7 @@ enum Step {
 }
 
 /// Charges on their way to a store.
+#[derive(Debug)]
 struct Question {
     policy: Arc<Policy>,
     set: ChargeSet<'static>,

@@ -215,6 +215,11 @@ impl Policy {
         Resolution::Charges(charges)
     }
 
+    /// Whether requests have to wait for the rule of this number.
+    pub(crate) fn is_critical(&self, rule: u32) -> bool {
+        self.rule(rule as usize).is_none_or(Rule::is_critical)
+    }
+
     /// What the rule of this number does when the store cannot be asked.
     pub(crate) fn fallback_of(&self, rule: u32) -> Fallback {
         self.rule(rule as usize).map_or_else(Fallback::default, Rule::fallback)

@@ -4,6 +4,7 @@ use super::quotas::Quotas;
 use crate::algorithm::Algorithm;
 use crate::charge::Enforcement;
 use crate::subject::Costs;
+use crate::time::Micros;
 
 /// One limit: whom it is for, how they are told apart, and how much each may have.
 ///
@@ -43,6 +44,8 @@ pub struct Rule {
     group: Option<u8>,
     margin: u8,
     hash: bool,
+    wait: Micros,
+    critical: bool,
 }
 
 /// An axis and the pattern its value must match.
@@ -117,6 +120,8 @@ impl Rule {
             group: None,
             margin: 0,
             hash: false,
+            wait: Micros::ZERO,
+            critical: true,
         }
     }
 
@@ -229,6 +234,20 @@ impl Rule {
         Self { hash: true, ..self }
     }
 
+    /// Holds a request that does not fit for up to so long, and asks again when it would, before it
+    /// refuses. Front ends that cannot hold requests refuse at once.
+    ///
+    /// The [delay](crate::Decision::delay) of an admitted request, a leaky bucket's, is no part of it.
+    pub fn wait(self, longest: impl Into<Micros>) -> Self {
+        Self { wait: longest.into(), ..self }
+    }
+
+    /// Counts without making a request wait for it, and so never refuses: it [watches](Rule::shadow),
+    /// and front ends may charge it [behind the request](crate::Gate::admit_deferring).
+    pub fn non_critical(self) -> Self {
+        Self { critical: false, ..self }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -258,7 +277,7 @@ impl Rule {
 
     /// Whether it can refuse.
     pub fn enforcement(&self) -> Enforcement {
-        match (self.shadow, self.group) {
+        match (self.shadow || !self.critical, self.group) {
             (true, _) => Enforcement::Shadow,
             (false, Some(group)) => Enforcement::AnyOf(group),
             (false, None) => Enforcement::Enforce,
@@ -283,6 +302,16 @@ impl Rule {
     /// Whether its keys hold digests instead of values.
     pub fn is_hashed(&self) -> bool {
         self.hash
+    }
+
+    /// The longest it has a request held before it refuses; zero unless told otherwise.
+    pub fn longest_wait(&self) -> Micros {
+        self.wait
+    }
+
+    /// Whether requests have to wait for it to be charged.
+    pub fn is_critical(&self) -> bool {
+        self.critical
     }
 }
 
