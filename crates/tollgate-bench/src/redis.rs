@@ -104,7 +104,7 @@ fn place(server: &Server) -> bool {
     };
     let core = redis.id.to_string();
     let pinned = std::process::Command::new("taskset")
-        .args(["-a", "-c", "-p", &core, &server.pid().to_string()])
+        .args(["-a", "-c", "-p", &core, &server.process_id().to_string()])
         .stdout(std::process::Stdio::null())
         .status();
     pinned.is_ok_and(|status| status.success()) && core_affinity::set_for_current(load)

@@ -211,7 +211,8 @@ impl Plain {
     }
 
     async fn script(server: &Server, text: &str, arguments: &[&str]) -> io::Result<Self> {
-        let sha = server.command(&["SCRIPT", "LOAD", text]).trim().to_owned();
+        let sha = server.command(&["SCRIPT", "LOAD", text]).text();
+        let sha = sha.ok_or_else(|| io::Error::other("the script was not loaded"))?;
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self::new(server, Command::Script { sha, arguments }).await
     }

@@ -80,11 +80,7 @@ pub(crate) async fn run(
 
 /// Processor time the server has used so far, in µs.
 fn cpu_micros(server: &Server) -> io::Result<f64> {
-    let info = server.command(&["INFO", "cpu"]);
-    let seconds = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|value| value.trim().parse::<f64>().ok())
-    };
+    let seconds = |name| server.info(name).and_then(|value| value.parse::<f64>().ok());
     let seconds = seconds("used_cpu_sys").zip(seconds("used_cpu_user"));
     let (system, user) = seconds.ok_or_else(|| io::Error::other("no processor time in INFO"))?;
     Ok((system + user) * 1e6)

@@ -44,8 +44,6 @@ pub(crate) async fn weigh(server: &Server, kind: Kind) -> io::Result<Weight> {
 
 /// Bytes the server has allocated.
 fn used_memory(server: &Server) -> io::Result<u64> {
-    let info = server.command(&["INFO", "memory"]);
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-    let used = used.and_then(|value| value.trim().parse().ok());
+    let used = server.info("used_memory").and_then(|value| value.parse().ok());
     used.ok_or_else(|| io::Error::other("no memory in INFO"))
 }
