@@ -16,6 +16,12 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Answer take, peek and refund over HTTP until SIGTERM or SIGINT
     Serve(Serve),
+    /// Take units from one bucket; exits with 0 if they were there, with 1 if not
+    Take(Decide),
+    /// See what taking would do, and take nothing
+    Peek(Decide),
+    /// Forget what was counted in one bucket
+    Reset(Decide),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -37,4 +43,37 @@ pub(crate) struct Serve {
     /// Print what is printed as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which bucket, and how it is metered.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Decide {
+    /// The bucket, such as user:42
+    pub(crate) key: String,
+    /// LIMIT/PERIOD [burst N], such as "100/min" or "10/s burst 50"; several joined by ;
+    #[arg(long, value_name = "QUOTA")]
+    pub(crate) quota: String,
+    /// fixed-window, sliding-log, sliding-window, token-bucket or leaky-bucket
+    #[arg(long, value_name = "NAME", default_value = "sliding-window")]
+    pub(crate) algorithm: String,
+    /// Units to take
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) cost: String,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Print the decision as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the buckets are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Store {
+    /// A Redis, such as redis://127.0.0.1:6379, redis+sentinel://HOST:PORT/SERVICE or
+    /// redis+cluster://HOST:PORT
+    #[arg(long = "store", value_name = "URL", env = "TOLLGATE_STORE_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+    /// What every key in the store starts with
+    #[arg(long, value_name = "TEXT", env = "TOLLGATE_STORE_PREFIX", default_value = "tollgate")]
+    pub(crate) prefix: String,
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod args;
+mod decide;
 mod exit;
 mod pages;
 mod plan;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
 fn run(plan: Plan) -> Result<Exit, Failure> {
     match plan {
         Plan::Serve(plan) => serve::run(plan),
+        Plan::Decide(plan) => decide::run(plan),
         Plan::Completions(shell) => pages::completions(shell),
         Plan::Man(command) => pages::man(command.as_deref()),
     }

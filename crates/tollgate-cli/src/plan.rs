@@ -1,14 +1,19 @@
 //! The command line as meant: checked, with nothing left to interpret.
 
+use std::fmt::Display;
+
 use clap_complete::Shell;
+use tollgate::{Algorithm, Cost, Meter, quota};
+use tollgate_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::args::{self, Args, Command};
 use crate::exit::Failure;
 
 /// What to do.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Plan {
     Serve(Serve),
+    Decide(Decide),
     Completions(Shell),
     Man(Option<String>),
 }
@@ -18,6 +23,26 @@ pub(crate) enum Plan {
 pub(crate) struct Serve {
     pub(crate) http: Address,
     pub(crate) print: Print,
+}
+
+/// One decision from the shell.
+#[derive(Debug)]
+pub(crate) struct Decide {
+    pub(crate) verb: Verb,
+    pub(crate) key: String,
+    // One bucket for each quota.
+    pub(crate) meters: Vec<Meter>,
+    pub(crate) cost: Cost,
+    pub(crate) store: RedisStoreBuilder,
+    pub(crate) print: Print,
+}
+
+/// What to do with a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Take,
+    Peek,
+    Reset,
 }
 
 /// How things are printed.
@@ -36,6 +61,9 @@ impl Plan {
     pub(crate) fn new(args: Args) -> Result<Self, Failure> {
         Ok(match args.command {
             Command::Serve(args) => Self::Serve(Serve::new(args)?),
+            Command::Take(args) => Self::Decide(Decide::new(Verb::Take, args)?),
+            Command::Peek(args) => Self::Decide(Decide::new(Verb::Peek, args)?),
+            Command::Reset(args) => Self::Decide(Decide::new(Verb::Reset, args)?),
             Command::Completions { shell } => Self::Completions(shell),
             Command::Man { command } => Self::Man(command),
         })
@@ -49,6 +77,46 @@ impl Serve {
             print: if args.json { Print::Json } else { Print::Text },
         })
     }
+}
+
+impl Decide {
+    fn new(verb: Verb, args: args::Decide) -> Result<Self, Failure> {
+        let algorithm: Algorithm = args.algorithm.parse().map_err(|error| {
+            Failure::new(format_args!("--algorithm {:?}: {error}", args.algorithm))
+        })?;
+        let quota = |error: &dyn Display| Failure::new(format_args!("--quota: {error}"));
+        let quotas = quota::parse_list(&args.quota).map_err(|error| quota(&error))?;
+        let meters = quotas.into_iter().map(|one| Meter::new(one, algorithm));
+        let meters: Result<Vec<Meter>, _> = meters.collect();
+        let cost = args.cost.parse().ok().and_then(Cost::new).ok_or_else(|| {
+            let cost = &args.cost;
+            Failure::new(format_args!("--cost {cost:?} is no cost; write a whole number from 1"))
+        })?;
+        if args.key.is_empty() {
+            return Err(Failure::new("the key is empty; write a name such as user:42"));
+        }
+        Ok(Self {
+            verb,
+            key: args.key,
+            meters: meters.map_err(|error| quota(&error))?,
+            cost,
+            store: redis(args.store)?,
+            print: if args.json { Print::Json } else { Print::Text },
+        })
+    }
+}
+
+/// The Redis that `args` name.
+fn redis(args: args::Store) -> Result<RedisStoreBuilder, Failure> {
+    let Some(url) = args.url else {
+        return Err(Failure::new(
+            "a bucket in memory would end with this command; name a store that outlives it, \
+             such as --store redis://127.0.0.1:6379",
+        ));
+    };
+    let builder = RedisStore::builder(&url);
+    let builder = builder.map_err(|error| Failure::new(format_args!("--store: {error}")))?;
+    Ok(builder.prefix(args.prefix))
 }
 
 impl Address {

@@ -25,6 +25,7 @@ mod question;
 mod wire;
 
 use answer::Answer;
+pub use answer::decision_json;
 use problem::Problem;
 use question::{Action, ByHand, ByRules, Question, Verb};
 

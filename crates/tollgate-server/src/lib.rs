@@ -17,6 +17,9 @@ mod http;
 mod metrics;
 mod serve;
 mod settings;
+mod store;
 
+pub use http::decision_json;
 pub use serve::{Listeners, Stop, run};
 pub use settings::{AdminToken, Limits, Settings, Trouble};
+pub use store::AnyStore;

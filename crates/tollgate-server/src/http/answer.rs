@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use smallvec::SmallVec;
 use tollgate::gate::Reason;
-use tollgate::{Admission, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry};
+use tollgate::{Admission, ChargeSet, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry};
 use tollgate_tower::{Dialect, Policy, render};
 
 use super::question::{ByHand, Verb};
@@ -60,12 +60,17 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// As HTTP has it, with the limits in the headers of a `dialect`.
-    pub(super) fn respond(&self, dialect: Dialect) -> Response {
+    /// As JSON.
+    fn json(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(192 * (1 + self.names.len()));
         serde_json::to_writer(&mut body, &self.mirror())
             .expect("strings and numbers always serialize into memory");
-        let mut response = Response::new(Body::from(body));
+        body
+    }
+
+    /// As HTTP has it, with the limits in the headers of a `dialect`.
+    pub(super) fn respond(&self, dialect: Dialect) -> Response {
+        let mut response = Response::new(Body::from(self.json()));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -128,6 +133,19 @@ impl<'a> Answer<'a> {
                 .collect(),
         }
     }
+}
+
+/// A decision about `set`, whose charges are called by `names` one by one, in the JSON of the API.
+pub fn decision_json(names: &[&str], set: &ChargeSet<'_>, decision: &Decision) -> String {
+    let answer = Answer {
+        verb: Verb::Take,
+        decision,
+        meters: set.charges().iter().map(|charge| charge.meter).collect(),
+        names: names.iter().copied().collect(),
+        binding: decision.binding().and_then(|index| names.get(index).copied()),
+        reason: None,
+    };
+    String::from_utf8(answer.json()).expect("JSON is text")
 }
 
 fn mirror_outcome<'a>(
