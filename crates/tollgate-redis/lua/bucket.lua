@@ -102,7 +102,50 @@ local function bucket()
     shape.full, shape.full_fraction = plus(shape, 0, 0, shape.capacity)
   end
 
+  -- Units still owed of a debt that was written under another limit. The products may be wide.
+  local function present_units(shape, lasts, fraction, limit, since)
+    local exact = wide()
+    local owed_then = exact.plus(exact.product(lasts, limit), fraction)
+    local left = exact.minus(owed_then, exact.product(since, shape.limit))
+    if not left then return 0 end
+    local units, rest = exact.divided(left, shape.period)
+    return rest > 0 and units + 1 or units
+  end
+
+  -- In the debt's own denomination, so that what it promised under its limit still holds.
   local function refund(shape, value)
+    if not value or #value ~= LENGTH then return end
+    local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
+    if clear < now or (clear == now and fraction == 0) then return end
+    local own = shape
+    if limit ~= shape.limit then
+      own = { limit = limit, period = shape.period, capacity = 0 }
+      prepare(own)
+    end
+    local lasts, back = clear - charged, shape.most
+    -- More than was owed at the charge cannot be owed, but for a clock that stepped back; and what
+    -- it adds cannot be given back.
+    local all = units_of(own, lasts, fraction)
+    local owing = all
+    if now > charged then
+      if own == shape then
+        owing = units_of(own, clear - now, fraction)
+      else
+        owing = present_units(shape, lasts, fraction, limit, now - charged)
+      end
+    end
+    if back > owing then back = owing end
+    if back == 0 then return end
+    if back >= all then
+      lasts, fraction = 0, 0
+    else
+      local given, rest = plus(own, 0, 0, back)
+      lasts, fraction = lasts - given, fraction - rest
+      if fraction < 0 then lasts, fraction = lasts - 1, fraction + limit end
+    end
+    clear = charged + lasts
+    if clear < now or (clear == now and fraction == 0) then return false end
+    return pack(FORMAT, expires, limit, charged, clear, fraction)
   end
 
   return evaluate, refund, prepare

@@ -1,0 +1,4 @@
+//! The script on a real server: one guarantee after the other, and the same decisions as in memory.
+
+mod conformance;
+mod server;
