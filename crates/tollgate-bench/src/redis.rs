@@ -53,19 +53,16 @@ pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
             rows.extend(measured);
         }
         report::ratios(out, plan.format, &Ratio::all(&rows))?;
-        for kind in Kind::WEIGHED.into_iter().filter(|kind| plan.includes(*kind)) {
+        for kind in Kind::WEIGHED.into_iter().filter(|kind| is_wanted(plan, *kind)) {
             report::memory(out, plan.format, &memory::weigh(&server, kind).await?)?;
         }
         Ok(())
     })
 }
 
-impl Plan {
-    /// Whether `kind` is wanted, or what the others are compared with.
-    fn includes(&self, kind: Kind) -> bool {
-        let compared = matches!(kind, Kind::Incr);
-        compared || kind.to_string().contains(&self.filter)
-    }
+/// Whether `kind` is wanted, or what the others are compared with.
+fn is_wanted(plan: &Plan, kind: Kind) -> bool {
+    kind == Kind::Incr || kind.to_string().contains(&plan.filter)
 }
 
 /// Runs all contenders in turn, as often as planned.
@@ -76,7 +73,7 @@ async fn race(
     requests: usize,
 ) -> io::Result<Vec<Row>> {
     let mut contenders = Vec::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| plan.includes(*kind)) {
+    for kind in Kind::ALL.into_iter().filter(|kind| is_wanted(plan, *kind)) {
         let contender = Contender::new(kind, server).await?;
         // Connections, scripts and keys are there before the clock starts.
         load::run(&contender, server, in_flight, requests / 4).await?;

@@ -34,7 +34,9 @@ async fn decide(plan: Decide) -> Result<Exit, Failure> {
         let pushed = set.push(Charge::new(Key::new(&key), meter, op));
         pushed.map_err(|error| Failure::new(format_args!("--quota: {error}")))?;
     }
-    let limiter = Limiter::new(store.deadline(DEADLINE).build());
+    let store = store.deadline(DEADLINE).build();
+    let store = store.map_err(|error| Failure::new(format_args!("failed to {error}")))?;
+    let limiter = Limiter::new(store);
     let decision = limiter.take_set(&set).await;
     let decision = decision.map_err(|error| Failure::new(format_args!("failed to {error}")))?;
     let text = match print {

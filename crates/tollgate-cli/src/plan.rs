@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use clap_complete::Shell;
-use tollgate::{Algorithm, Cost, Meter, quota};
+use tollgate::{Algorithm, Cost, Meter, Prefix, quota};
 use tollgate_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::args::{self, Args, Command};
@@ -116,7 +116,9 @@ fn redis(args: args::Store) -> Result<RedisStoreBuilder, Failure> {
     };
     let builder = RedisStore::builder(&url);
     let builder = builder.map_err(|error| Failure::new(format_args!("--store: {error}")))?;
-    Ok(builder.prefix(args.prefix))
+    let prefix = args.prefix.parse::<Prefix>();
+    let prefix = prefix.map_err(|error| Failure::new(format_args!("--prefix: {error}")))?;
+    Ok(builder.prefix(prefix))
 }
 
 impl Address {

@@ -32,7 +32,10 @@ fn the_exit_code_is_the_verdict() {
     }
     let (code, out, _) = ask("take", &bucket);
     assert_eq!(code, 1);
-    assert!(out.starts_with("2/h token-bucket: refused, try again in 1800 s; 0 of 2 left"), "{out}");
+    assert!(
+        out.starts_with("2/h token-bucket: refused, try again in 1800 s; 0 of 2 left"),
+        "{out}"
+    );
     assert_eq!(ask("peek", &bucket).0, 1);
     // Another algorithm, another bucket.
     assert_eq!(ask("take", &[]).0, 0);
@@ -69,11 +72,23 @@ fn several_quotas_are_one_decision() {
 #[test]
 fn what_is_wrong_is_said_with_the_remedy_and_exits_with_2() {
     let cases: [(&[&str], &str); 7] = [
-        (&["take", "k", "--quota", "1/min"], "name a store that outlives it, such as --store redis://"),
+        (
+            &["take", "k", "--quota", "1/min"],
+            "name a store that outlives it, such as --store redis://",
+        ),
         (&["take", "k", "--quota", "1/min", "--store", "http://h"], "redis://"),
         (&["take", "k", "--quota", "often", "--store", "redis://127.0.0.1:1"], "--quota: "),
         (
-            &["take", "k", "--quota", "1/min", "--algorithm", "tocken", "--store", "redis://127.0.0.1:1"],
+            &[
+                "take",
+                "k",
+                "--quota",
+                "1/min",
+                "--algorithm",
+                "tocken",
+                "--store",
+                "redis://127.0.0.1:1",
+            ],
             "token-bucket",
         ),
         (

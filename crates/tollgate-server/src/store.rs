@@ -21,4 +21,11 @@ impl Store for AnyStore {
             Self::Redis(store) => store.decide(sets).await,
         }
     }
+
+    fn forget_refusals(&self) {
+        match self {
+            Self::Memory(store) => store.forget_refusals(),
+            Self::Redis(store) => store.forget_refusals(),
+        }
+    }
 }

@@ -290,9 +290,10 @@ impl Tollgate {
         let builder = builder.deadline(PATIENCE);
         let builder = match remember {
             Remember::Yes => builder,
-            Remember::No => builder.without_deny_cache(),
+            Remember::No => builder.deny_cache(0),
         };
-        Ok(Self { limiter: Limiter::new(builder.build()), meters, hot })
+        let store = builder.build().map_err(io::Error::other)?;
+        Ok(Self { limiter: Limiter::new(store), meters, hot })
     }
 
     async fn ask(&self, request: usize) -> io::Result<bool> {

@@ -8,7 +8,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use smallvec::SmallVec;
 use tollgate::gate::Reason;
-use tollgate::{Admission, ChargeSet, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry};
+use tollgate::{
+    Admission, ChargeSet, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry,
+};
 use tollgate_tower::{Dialect, Policy, render};
 
 use super::question::{ByHand, Verb};
