@@ -97,17 +97,12 @@ for index = 1, charges do
   local shape, key = shapes[high % 128 * 256 + low], KEYS[index]
   local value = current[key]
   if value == nil then value = read[index] end
-  local op, seen = shape.op, value
+  local op, seen, fits = shape.op, value, true
   if op <= PEEK then
-    local fits, after, life, log = shape.evaluate(shape, value, key)
+    local after, life, log
+    fits, after, life, log = shape.evaluate(shape, value, key)
     values[index], lifetimes[index] = after, life
     if shape.is_log then seen = log end
-    if shape.enforcement == ANY_OF then
-      groups = groups or {}
-      groups[shape.group] = groups[shape.group] or fits
-    elseif not fits and shape.enforcement == ENFORCE then
-      refused = true
-    end
   elseif op == RESET then
     seen = false
     remember(key, false)
@@ -115,6 +110,12 @@ for index = 1, charges do
     local after, life, log = shape.refund(shape, value, key)
     if shape.is_log then seen = log end
     if after ~= nil then remember(key, after, life) end
+  end
+  if shape.enforcement == ANY_OF then
+    groups = groups or {}
+    groups[shape.group] = groups[shape.group] or fits
+  elseif not fits and shape.enforcement == ENFORCE then
+    refused = true
   end
   reply[index + 2] = seen or false
 

@@ -33,6 +33,16 @@ impl Failure {
         Self::new(StoreErrorKind::Unavailable, reason)
     }
 
+    /// The reason for those who come after: they were not even asked for, so nothing of theirs is
+    /// late or in doubt.
+    pub(crate) fn lasting(&self) -> Self {
+        let kind = match self.kind {
+            StoreErrorKind::ReadOnly => StoreErrorKind::ReadOnly,
+            _ => StoreErrorKind::Unavailable,
+        };
+        Self { kind, reason: Arc::clone(&self.reason) }
+    }
+
     /// Redis answered with something that is no answer.
     pub(crate) fn protocol(reason: impl fmt::Display) -> Self {
         Self::new(StoreErrorKind::Protocol, reason)

@@ -265,7 +265,7 @@ impl Node {
                 false => return,
             }
         };
-        fail(stranded, failure);
+        fail(stranded, &failure.lasting());
     }
 
     /// Notes that an attempt to connect failed.
@@ -277,7 +277,7 @@ impl Node {
                 false => return,
             }
         };
-        fail(stranded, failure);
+        fail(stranded, &failure.lasting());
     }
 
     /// Opens the breaker, and hands over those who wait in vain.
@@ -285,7 +285,7 @@ impl Node {
         if state.trouble.is_none() {
             self.shared.logbook.lost(&self.locator, failure);
         }
-        state.trouble = Some(failure.clone());
+        state.trouble = Some(failure.lasting());
         self.settled.notify_waiters();
         if let Some(cluster) = self.cluster() {
             cluster.suspect();

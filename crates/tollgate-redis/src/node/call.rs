@@ -13,8 +13,8 @@ use crate::failure::{Failure, Refusal};
 use crate::question::Question;
 use crate::script::{Form, ScriptClock, command};
 
-/// How often a call may be pointed elsewhere before it gives up: more than servers can disagree for
-/// longer than a deadline.
+/// How often a call may be pointed elsewhere before it gives up: more often than servers that do not
+/// point at each other would.
 const HOPS: usize = 8;
 
 /// How long to wait while keys are on their way between two servers.
@@ -29,7 +29,17 @@ pub(crate) struct Call<'q> {
     pub(crate) deadline: Instant,
 }
 
+/// What became of a call that was sent.
+enum Step {
+    Answered(Replies),
+    /// It has to be sent elsewhere, or otherwise.
+    Onward,
+    /// Its keys are partly here and partly there.
+    Divided,
+}
+
 /// Where a call goes and how.
+#[derive(Clone)]
 struct Course {
     node: Arc<Node>,
     link: Link,
@@ -45,22 +55,27 @@ impl Call<'_> {
     /// the keys are elsewhere. A call that was lost or is late may have been carried out, so it never
     /// is.
     pub(crate) async fn run(&self, node: &Arc<Node>, link: Link) -> Replies {
-        let mut course = Course { node: Arc::clone(node), link, form: Form::Sha, asking: false };
+        let origin = Course { node: Arc::clone(node), link, form: Form::Sha, asking: false };
+        let mut course = origin.clone();
         for _ in 0..HOPS {
             match self.step(&mut course).await {
-                Ok(Some(replies)) => return replies,
-                Ok(None) => {}
+                Ok(Step::Answered(replies)) => return replies,
+                Ok(Step::Onward) => {}
+                Ok(Step::Divided) => match self.questions {
+                    [_] => return self.wait(&origin).await,
+                    _ => return self.one_by_one(&origin).await,
+                },
                 Err(failure) => return self.failed(failure),
             }
         }
         self.failed(Failure::unavailable("the servers point at each other"))
     }
 
-    /// Sends once: the answers, or none if it has to be sent elsewhere or otherwise.
-    async fn step(&self, course: &mut Course) -> Result<Option<Replies>, Failure> {
+    /// Sends once.
+    async fn step(&self, course: &mut Course) -> Result<Step, Failure> {
         let refusal = match self.send(course).await? {
             Value::ServerError(error) => Refusal::from(&error),
-            value => return Ok(Some(self.answers(value)?)),
+            value => return Ok(Step::Answered(self.answers(value)?)),
         };
         match refusal {
             Refusal::NoScript => course.form = Form::Text,
@@ -72,14 +87,14 @@ impl Call<'_> {
                 self.redirect(course, &address).await?;
                 course.asking = true;
             }
-            Refusal::TryAgain => return self.try_again(course).await,
+            Refusal::TryAgain => return Ok(Step::Divided),
             Refusal::Unfit(failure) => {
                 course.node.lose_all(&failure);
                 return Err(failure);
             }
             Refusal::Failed(failure) => return Err(failure),
         }
-        Ok(None)
+        Ok(Step::Onward)
     }
 
     async fn send(&self, course: &mut Course) -> Result<Value, Failure> {
@@ -111,24 +126,25 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Keys of one call are partly here and partly there. Each set may still be whole on one side; a
-    /// set that is not has to wait until all its keys have arrived.
-    async fn try_again(&self, course: &Course) -> Result<Option<Replies>, Failure> {
-        if let [_] = self.questions {
-            if Instant::now() + PAUSE >= self.deadline {
-                return Err(Failure::unavailable("the keys are moving between servers"));
-            }
-            sleep(PAUSE).await;
-            return Ok(None);
-        }
+    /// Asks each question by itself: its keys may be whole on one side.
+    async fn one_by_one(&self, origin: &Course) -> Replies {
         let mut replies = Replies::new();
         for question in self.questions {
             let questions = std::slice::from_ref(question);
             let alone = Call { questions, deadline: self.deadline };
-            let run = Box::pin(alone.run(&course.node, course.link.clone()));
-            replies.extend(run.await);
+            replies.extend(Box::pin(alone.run(&origin.node, origin.link.clone())).await);
         }
-        Ok(Some(replies))
+        replies
+    }
+
+    /// Asks again from the start a little later: the keys of one set are partly here and partly
+    /// there, and it cannot be decided until the others have followed.
+    async fn wait(&self, origin: &Course) -> Replies {
+        if Instant::now() + PAUSE >= self.deadline {
+            return self.failed(Failure::unavailable("the keys are moving between servers"));
+        }
+        sleep(PAUSE).await;
+        Box::pin(self.run(&origin.node, origin.link.clone())).await
     }
 
     fn answers(&self, value: Value) -> Result<Replies, Failure> {

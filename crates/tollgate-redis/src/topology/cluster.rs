@@ -158,7 +158,7 @@ impl Cluster {
                 Err(_) => failure = Failure::timeout(),
             }
         }
-        self.lock().trouble = Some(failure);
+        self.lock().trouble = Some(failure.lasting());
         self.settled.notify_waiters();
     }
 

@@ -59,6 +59,11 @@ impl Sentinels {
         self.servers.iter().find(|server| server.port() == port).expect("one of the servers")
     }
 
+    /// Has the sentinels replace the primary though it is well; whether they agreed to.
+    pub fn fail_over(&self) -> bool {
+        !self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::SERVICE]).is_error()
+    }
+
     /// Whether every sentinel knows the others and all replicas.
     fn agree(&self, replicas: usize) -> bool {
         let count = |sentinel: &Server, what| {
