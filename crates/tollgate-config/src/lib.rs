@@ -32,6 +32,7 @@
 
 mod axis;
 mod compile;
+pub mod envoy;
 mod fields;
 mod lint;
 mod loader;
