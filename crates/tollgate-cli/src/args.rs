@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::{config, init};
+
 /// An exact rate limiter.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
@@ -16,6 +18,13 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Answer take, peek and refund over HTTP until SIGTERM or SIGINT
     Serve(Serve),
+    /// Look at files of settings: check, explain, convert
+    Config {
+        #[command(subcommand)]
+        command: config::Command,
+    },
+    /// Write a file of settings to start from
+    Init(init::Args),
     /// Print completions for a shell
     Completions {
         /// The shell

@@ -3,11 +3,13 @@
 use std::fmt::{self, Display};
 use std::process::ExitCode;
 
-/// What the exit code says. (Code 1 is for questions answered with no; nothing asks any yet.)
+/// What the exit code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0: all is fine.
     Fine,
+    /// 1: what was asked about is not as it should be.
+    Wanting,
     /// 2: wrong use, or failure.
     Failed,
 }
@@ -16,6 +18,7 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
             Exit::Fine => 0,
+            Exit::Wanting => 1,
             Exit::Failed => 2,
         })
     }

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod args;
+mod config;
 mod exit;
+mod init;
 mod pages;
 mod plan;
 mod serve;
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
 fn run(plan: Plan) -> Result<Exit, Failure> {
     match plan {
         Plan::Serve(plan) => serve::run(plan),
+        Plan::Config(command) => config::run(command),
+        Plan::Init(plan) => init::run(plan),
         Plan::Completions(shell) => pages::completions(shell),
         Plan::Man(command) => pages::man(command.as_deref()),
     }

@@ -4,11 +4,14 @@ use clap_complete::Shell;
 
 use crate::args::{self, Args, Command};
 use crate::exit::Failure;
+use crate::{config, init};
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     Serve(Serve),
+    Config(config::Plan),
+    Init(init::Args),
     Completions(Shell),
     Man(Option<String>),
 }
@@ -18,6 +21,13 @@ pub(crate) enum Plan {
 pub(crate) struct Serve {
     pub(crate) http: Address,
     pub(crate) print: Print,
+}
+
+impl From<bool> for Print {
+    /// What `--json` means.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
 }
 
 /// How things are printed.
@@ -36,6 +46,8 @@ impl Plan {
     pub(crate) fn new(args: Args) -> Result<Self, Failure> {
         Ok(match args.command {
             Command::Serve(args) => Self::Serve(Serve::new(args)?),
+            Command::Config { command } => Self::Config(config::Plan::new(command)?),
+            Command::Init(args) => Self::Init(args),
             Command::Completions { shell } => Self::Completions(shell),
             Command::Man { command } => Self::Man(command),
         })
@@ -44,10 +56,7 @@ impl Plan {
 
 impl Serve {
     fn new(args: args::Serve) -> Result<Self, Failure> {
-        Ok(Self {
-            http: Address::parse("--http", &args.http)?,
-            print: if args.json { Print::Json } else { Print::Text },
-        })
+        Ok(Self { http: Address::parse("--http", &args.http)?, print: args.json.into() })
     }
 }
 

@@ -39,7 +39,31 @@ pub fn schema() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<File>().to_value();
     drop_nulls(&mut schema);
+    require(&mut schema);
     schema
+}
+
+/// The fields that have to be written; all others may be left out.
+const REQUIRED: [(&str, &[&str]); 2] =
+    [("Rule", &["name", "quota"]), ("Override", &["rule", "when", "quota"])];
+
+/// Says which fields have to be written. (Fields with a schema of their own are generated as if they
+/// had to.)
+fn require(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("required");
+    }
+    let Some(tables) = schema["$defs"].as_object_mut() else { return };
+    for (name, table) in tables {
+        let required = REQUIRED.iter().find(|(known, _)| known == name);
+        match (required, table.as_object_mut()) {
+            (Some((_, fields)), Some(table)) => {
+                table.insert("required".to_owned(), (*fields).into());
+            }
+            (None, Some(table)) => drop(table.remove("required")),
+            _ => {}
+        }
+    }
 }
 
 /// No setting may be null: it is left out instead. (Options are generated as nullable.)

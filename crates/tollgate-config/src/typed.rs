@@ -151,7 +151,7 @@ pub(crate) struct Axis {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Rule {
     /// Its name. It is part of every key: renaming a rule starts it fresh.
-    #[schemars(required, with = "String", length(min = 1, max = 128))]
+    #[schemars(with = "String", length(min = 1, max = 128))]
     pub(crate) name: Option<Spanned<String>>,
     /// Conditions, all of which must hold: an axis and a pattern with * and ?.
     #[schemars(schema_with = "schema::conditions")]
@@ -162,7 +162,7 @@ pub(crate) struct Rule {
     pub(crate) by: Vec<Spanned<String>>,
     /// How much each bucket allows: LIMIT/PERIOD [burst N], several joined by ";". With a tier: a
     /// table of quotas by the tier's name.
-    #[schemars(required, with = "Quota")]
+    #[schemars(with = "Quota")]
     pub(crate) quota: Option<Quota>,
     /// The axis whose value names the tier.
     pub(crate) tier: Option<Spanned<String>>,
@@ -238,13 +238,13 @@ pub(crate) struct Tiers {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Override {
     /// The rule's name.
-    #[schemars(required, with = "String")]
+    #[schemars(with = "String")]
     pub(crate) rule: Option<Spanned<String>>,
     /// Whom it is for: an axis and a pattern with * and ?.
-    #[schemars(required, schema_with = "schema::conditions")]
+    #[schemars(schema_with = "schema::conditions")]
     pub(crate) when: Vec<Condition>,
     /// What they get instead.
-    #[schemars(required, schema_with = "schema::quota")]
+    #[schemars(schema_with = "schema::quota")]
     pub(crate) quota: Option<Spanned<String>>,
     /// Where the override starts.
     #[schemars(skip)]

@@ -102,7 +102,9 @@ fn a_kubernetes_volume_is_followed_through_both_links() {
         symlink(&version, folder.join("..data_tmp")).unwrap();
         let before = fs::read_link(folder.join("..data")).ok();
         fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
-        before.map(|before| fs::remove_dir_all(folder.join(before.to_str().unwrap())).unwrap());
+        if let Some(before) = before {
+            fs::remove_dir_all(folder.join(before.to_str().unwrap())).unwrap();
+        }
     };
     publish(1);
     let path = folder.join("tollgate.toml");
