@@ -151,9 +151,9 @@ fn overrides(file: &File, left: &mut usize, problems: &mut Problems) {
 
 /// The condition of a rule that keeps out everybody an override is for.
 fn outside<'r>(rule: &'r typed::Rule, exception: &typed::Override) -> Option<&'r Condition> {
-    rule.when.iter().find(|of_rule| {
-        let same = exception.when.iter().filter(|other| other.axis.value == of_rule.axis.value);
-        same.into_iter().any(|other| match (glob(of_rule), glob(other)) {
+    rule.when.iter().find(|own| {
+        let same = exception.when.iter().filter(|other| other.axis.value == own.axis.value);
+        same.into_iter().any(|other| match (glob(own), glob(other)) {
             (Some(one), Some(two)) => disjoint(&one, &two),
             _ => false,
         })
