@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::{config, init};
+
 /// An exact rate limiter.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, arg_required_else_help = true)]
@@ -22,6 +24,13 @@ pub(crate) enum Command {
     Peek(Decide),
     /// Forget what was counted in one bucket
     Reset(Decide),
+    /// Look at files of settings: check, explain, convert
+    Config {
+        #[command(subcommand)]
+        command: config::Command,
+    },
+    /// Write a file of settings to start from
+    Init(init::Args),
     /// Print completions for a shell
     Completions {
         /// The shell

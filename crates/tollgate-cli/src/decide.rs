@@ -49,7 +49,7 @@ async fn decide(plan: Decide) -> Result<Exit, Failure> {
     let mut out = io::stdout().lock();
     // A reader that has seen enough is no failure.
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
-    Ok(if decision.is_allowed() { Exit::Fine } else { Exit::Refused })
+    Ok(if decision.is_allowed() { Exit::Fine } else { Exit::Wanting })
 }
 
 /// A decision in words, a line for each quota.

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// 0: all is fine.
     Fine,
-    /// 1: the answer to what was asked is no.
-    Refused,
+    /// 1: the answer is no: refused, or found wanting.
+    Wanting,
     /// 2: wrong use, or failure.
     Failed,
 }
@@ -18,7 +18,7 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
             Exit::Fine => 0,
-            Exit::Refused => 1,
+            Exit::Wanting => 1,
             Exit::Failed => 2,
         })
     }

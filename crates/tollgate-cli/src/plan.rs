@@ -8,12 +8,15 @@ use tollgate_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::args::{self, Args, Command};
 use crate::exit::Failure;
+use crate::{config, init};
 
 /// What to do.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Serve(Serve),
     Decide(Decide),
+    Config(config::Plan),
+    Init(init::Args),
     Completions(Shell),
     Man(Option<String>),
 }
@@ -45,6 +48,13 @@ pub(crate) enum Verb {
     Reset,
 }
 
+impl From<bool> for Print {
+    /// What `--json` means.
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
 /// How things are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Print {
@@ -64,6 +74,8 @@ impl Plan {
             Command::Take(args) => Self::Decide(Decide::new(Verb::Take, args)?),
             Command::Peek(args) => Self::Decide(Decide::new(Verb::Peek, args)?),
             Command::Reset(args) => Self::Decide(Decide::new(Verb::Reset, args)?),
+            Command::Config { command } => Self::Config(config::Plan::new(command)?),
+            Command::Init(args) => Self::Init(args),
             Command::Completions { shell } => Self::Completions(shell),
             Command::Man { command } => Self::Man(command),
         })
@@ -72,10 +84,7 @@ impl Plan {
 
 impl Serve {
     fn new(args: args::Serve) -> Result<Self, Failure> {
-        Ok(Self {
-            http: Address::parse("--http", &args.http)?,
-            print: if args.json { Print::Json } else { Print::Text },
-        })
+        Ok(Self { http: Address::parse("--http", &args.http)?, print: args.json.into() })
     }
 }
 
@@ -101,7 +110,7 @@ impl Decide {
             meters: meters.map_err(|error| quota(&error))?,
             cost,
             store: redis(args.store)?,
-            print: if args.json { Print::Json } else { Print::Text },
+            print: args.json.into(),
         })
     }
 }

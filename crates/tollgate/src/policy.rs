@@ -73,6 +73,7 @@ mod error;
 mod explain;
 mod facts;
 mod glob;
+mod index;
 mod list;
 mod network;
 mod quotas;
@@ -97,6 +98,7 @@ use crate::digest::Digester;
 use crate::subject::{Costs, Subject};
 use compiled::{Compiled, Reach};
 use facts::{Facts, Names};
+use index::Index;
 
 /// The longest name of a rule, axis or unit, in bytes. Names are in every key.
 pub const MAX_NAME: usize = 128;
@@ -130,6 +132,8 @@ pub const MAX_MARGIN: u8 = 99;
 pub struct Policy {
     version: u64,
     rules: Vec<Compiled>,
+    // Which of the rules to ask about a subject.
+    index: Index,
     axes: Names,
     units: Names,
     allow: Vec<Listing>,
@@ -201,7 +205,8 @@ impl Policy {
             return Resolution::Allowlisted { entry };
         }
         let mut charges = Charges::default();
-        for (rule, compiled) in self.rules.iter().enumerate() {
+        for rule in self.index.candidates(&facts) {
+            let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {
                     compiled.charge(&facts, &self.digester, op(cost), |charge| {

@@ -7,6 +7,7 @@ use super::builder::PolicyBuilder;
 use super::compiled::{Compiled, Exception, Test};
 use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
+use super::index::Index;
 use super::list::{Entry, Listing, Matcher};
 use super::quotas::Quotas;
 use super::rule::{Condition, Override, Rule, Tiers};
@@ -32,9 +33,11 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
         compiler.bound(rules);
     }
     PolicyErrors::check(errors)?;
+    let rules = rules.unwrap_or_default();
     Ok(Policy {
         version: draft.version,
-        rules: rules.unwrap_or_default(),
+        index: Index::new(&rules),
+        rules,
         axes,
         units,
         allow,

@@ -1,0 +1,476 @@
+//! From settings as typed to settings as meant.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate::policy::{Place, PolicyBuilder, PolicyError, Quotas};
+use tollgate::{Algorithm, Glob, Network, Override, Policy, Rule};
+
+use crate::axis::Axes;
+use crate::fields::{self, span_of};
+use crate::lint;
+use crate::nearest::nearest;
+use crate::quota;
+use crate::report::Problems;
+use crate::settings::{
+    Audit, Dialect, HeaderAxis, Listen, Metrics, RuleSettings, Secret, Settings, StoreSettings,
+};
+use crate::source::{Span, Spanned};
+use crate::typed::{self, Condition, File};
+
+/// The name of a rule that has none: it is complained about already, and others should not be.
+const NAMELESS: &str = "";
+
+/// What a file means, or `None` if anything is wrong with it.
+pub(crate) fn compile(file: &File, version: u64, problems: &mut Problems) -> Option<Settings> {
+    let store = store(&file.store, problems);
+    let listen = listen(&file.listen, problems);
+    let trusted_proxies = networks(&file.trusted_proxies, problems);
+    let policy = Compiler { file, axes: Axes::of(file), problems }.policy(version);
+    lint::look(file, problems);
+    if problems.any_errors() {
+        return None;
+    }
+    let value = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.value.clone());
+    Some(Settings {
+        store,
+        listen,
+        admin_token: value(&file.admin.token).map(Secret::new),
+        headers: file.headers.as_ref().map_or_else(Dialect::default, |found| found.value),
+        trusted_proxies,
+        ipv6_prefix: file.ipv6_prefix.as_ref().map_or(64, |bits| bits.value as u8),
+        axes: header_axes(file),
+        audit: Audit {
+            file: value(&file.audit.file).map(Into::into),
+            refusals_only: is_set(&file.audit.refusals_only),
+        },
+        metrics: Metrics {
+            prometheus: file.metrics.prometheus.as_ref().is_none_or(|flag| flag.value),
+            otlp: value(&file.metrics.otlp),
+        },
+        policy: Arc::new(policy?),
+        rules: file.rule.iter().map(rule_settings).collect(),
+    })
+}
+
+fn is_set(flag: &Option<Spanned<bool>>) -> bool {
+    flag.as_ref().is_some_and(|flag| flag.value)
+}
+
+fn header_axes(file: &File) -> Vec<HeaderAxis> {
+    let named = file.axes.iter().filter_map(|axis| Some((axis, axis.header.as_ref()?)));
+    let named = named.map(|(axis, header)| HeaderAxis {
+        axis: axis.name.value.clone(),
+        header: header.value.to_ascii_lowercase(),
+    });
+    named.collect()
+}
+
+/// What a rule says that the policy does not hold. Whoever teaches the policy one of these hands it
+/// over in [`Compiler::rule`].
+fn rule_settings(rule: &typed::Rule) -> RuleSettings {
+    RuleSettings {
+        name: name_of(rule).to_owned(),
+        consistency: rule.consistency.as_ref().map_or_else(Default::default, |found| found.value),
+        overshoot: rule.overshoot.as_ref().map_or(10, |found| found.value as u8),
+        colocate: rule.colocate.as_ref().map(|axis| axis.value.clone()),
+        wait: rule.wait.as_ref().map(|wait| wait.value),
+        critical: rule.critical.as_ref().is_none_or(|flag| flag.value),
+    }
+}
+
+pub(crate) fn name_of(rule: &typed::Rule) -> &str {
+    rule.name.as_ref().map_or(NAMELESS, |name| &name.value)
+}
+
+/// Schemes of stores, and what each is for.
+const SCHEMES: [&str; 7] = [
+    "redis://",
+    "rediss://",
+    "redis+sentinel://",
+    "rediss+sentinel://",
+    "redis+cluster://",
+    "rediss+cluster://",
+    "unix://",
+];
+
+fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSettings {
+    let default = StoreSettings::default();
+    let count = |typed: &Option<Spanned<u64>>, default: usize| {
+        typed.as_ref().map_or(default, |found| found.value as usize)
+    };
+    if let Some(deadline) = &typed.deadline
+        && !(1..=10_000).contains(&deadline.value.as_millis())
+    {
+        let message = "the deadline must be from 1ms to 10s";
+        problems.error(deadline.span, message, "write deadline = \"50ms\" or the like");
+    }
+    if let Some(prefix) = &typed.prefix
+        && !is_prefix(&prefix.value)
+    {
+        let message =
+            "the prefix may hold only letters, digits, \"-\", \"_\" and \".\", 64 at most";
+        problems.error(prefix.span, message, "write prefix = \"tollgate\" or the like");
+    }
+    StoreSettings {
+        url: typed.url.as_ref().and_then(|url| store_url(url, problems)),
+        deadline: typed.deadline.as_ref().map_or(default.deadline, |found| found.value),
+        prefix: typed.prefix.as_ref().map_or(default.prefix, |found| found.value.clone()),
+        connections: count(&typed.connections, default.connections),
+        max_in_flight: count(&typed.max_in_flight, default.max_in_flight),
+        deny_cache: count(&typed.deny_cache, default.deny_cache),
+        max_keys: count(&typed.max_keys, default.max_keys),
+        max_log_entries: count(&typed.max_log_entries, default.max_log_entries),
+    }
+}
+
+/// A URL of a kind there is; what stands in it is for the store to read.
+fn store_url(url: &Spanned<String>, problems: &mut Problems) -> Option<Secret> {
+    if matches!(url.value.as_str(), "" | "memory") {
+        return None;
+    }
+    if !SCHEMES.iter().any(|scheme| url.value.starts_with(scheme)) {
+        let found = url.value.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+        let message = match &found {
+            Some(scheme) => {
+                format!("no store has addresses that start with {:?}", fields::shortened(scheme))
+            }
+            None => "a store's address starts with redis:// or the like".to_owned(),
+        };
+        let help = match found.and_then(|scheme| nearest(&scheme, SCHEMES)) {
+            Some(meant) => format!("write {meant}127.0.0.1:6379; there are {}", SCHEMES.join(", ")),
+            None => format!("write one that starts with {}, or \"memory\"", SCHEMES.join(", ")),
+        };
+        problems.error(url.span, message, help);
+    }
+    Some(Secret::new(url.value.as_str()))
+}
+
+fn is_prefix(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&text.len()) && text.chars().all(plain)
+}
+
+fn listen(typed: &typed::Listen, problems: &mut Problems) -> Listen {
+    let default = Listen::default();
+    let mut address = |typed: &Option<Spanned<String>>, default: Option<String>| match typed {
+        None => default,
+        Some(found) if found.value == "off" => None,
+        Some(found) => {
+            if !is_address(&found.value) {
+                let message = format!("{:?} is no address", fields::shortened(&found.value));
+                let help =
+                    "write HOST:PORT, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"off\"";
+                problems.error(found.span, message, help);
+            }
+            Some(found.value.clone())
+        }
+    };
+    Listen {
+        http: address(&typed.http, default.http),
+        grpc: address(&typed.grpc, default.grpc),
+        resp: address(&typed.resp, default.resp),
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        let host_fits = !host.is_empty() && (bracketed || !host.contains(':'));
+        host_fits && port.parse::<u16>().is_ok()
+    })
+}
+
+fn networks(typed: &[Spanned<String>], problems: &mut Problems) -> Vec<Network> {
+    let mut networks = Vec::with_capacity(typed.len());
+    for text in typed {
+        match text.value.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => problems.told(text.span, &format!("{error}")),
+        }
+    }
+    networks
+}
+
+/// Puts a policy together.
+struct Compiler<'a> {
+    file: &'a File,
+    axes: Axes<'a>,
+    problems: &'a mut Problems,
+}
+
+impl Compiler<'_> {
+    fn policy(mut self, version: u64) -> Option<Policy> {
+        let file = self.file;
+        self.names();
+        let mut builder = Policy::builder().version(version);
+        for rule in &file.rule {
+            builder = builder.rule(self.rule(rule));
+        }
+        for exception in &file.overrides {
+            builder = builder.overriding(self.exception(exception));
+        }
+        builder = self.lists(builder);
+        if let Some(salt) = &file.salt {
+            builder = builder.salt(&salt.value);
+        }
+        match builder.build() {
+            Ok(policy) => Some(policy),
+            Err(errors) => {
+                errors.iter().for_each(|error| self.tell(error));
+                None
+            }
+        }
+    }
+
+    /// Two rules of one name would share buckets.
+    fn names(&mut self) {
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        for (index, rule) in self.file.rule.iter().enumerate() {
+            let Some(name) = &rule.name else { continue };
+            if name.value.is_empty() {
+                let help = "write name = \"per-ip\" or the like; keys and headers show it";
+                self.problems.error(name.span, "the rule's name is empty", help);
+                continue;
+            }
+            let known = *first.entry(&name.value).or_insert(index);
+            if known != index {
+                let message = format!("two rules are named {:?}", fields::shortened(&name.value));
+                let help = format!(
+                    "rename one of them: names tell buckets apart, and rule {} has this one",
+                    known + 1
+                );
+                self.problems.error(name.span, message, help);
+            }
+        }
+    }
+
+    fn rule(&mut self, typed: &typed::Rule) -> Rule {
+        let algorithm =
+            typed.algorithm.as_ref().map_or(Algorithm::SlidingWindow, |found| found.value);
+        let mut rule = Rule::new(name_of(typed)).algorithm(algorithm);
+        for condition in &typed.when {
+            self.axes.check(&condition.axis, self.problems);
+            self.axes.check_pattern(condition, self.problems);
+            rule = rule.when(&condition.axis.value, &condition.pattern.value);
+        }
+        for axis in &typed.by {
+            self.axes.doubt(axis, self.problems);
+            rule = rule.by(&axis.value);
+        }
+        rule = self.quota(rule, typed, algorithm);
+        if let Some(unit) = &typed.unit {
+            rule = rule.unit(&unit.value);
+        }
+        if is_set(&typed.shadow) {
+            rule = rule.shadow();
+        }
+        if let Some(group) = &typed.any_of {
+            rule = rule.any_of(group.value as u8);
+        }
+        if let Some(missing) = &typed.missing {
+            rule = rule.missing(missing.value);
+        }
+        if let Some(fallback) = &typed.on_store_failure {
+            rule = rule.on_store_failure(fallback.value);
+        }
+        if let Some(margin) = &typed.margin {
+            rule = rule.margin(margin.value as u8);
+        }
+        if is_set(&typed.hash) {
+            rule = rule.hash();
+        }
+        self.colocation(typed);
+        rule
+    }
+
+    /// The quota and the tiers, which need one another.
+    fn quota(&mut self, rule: Rule, typed: &typed::Rule, algorithm: Algorithm) -> Rule {
+        match (&typed.quota, &typed.tier) {
+            (Some(typed::Quota::Same(text)), tier) => {
+                if let Some(tier) = tier {
+                    let message =
+                        format!("tier {:?} has no table of quotas", fields::shortened(&tier.value));
+                    let help = "write quota = { free = \"100/day\", paid = \"10000/day\" }, or leave \
+                                \"tier\" out";
+                    self.problems.error(tier.span, message, help);
+                }
+                match quota::read(text, algorithm, self.problems) {
+                    Some(quotas) => rule.quota(quotas),
+                    None => rule,
+                }
+            }
+            (Some(typed::Quota::ByTier(tiers)), Some(tier)) => {
+                let read = |(name, text): &(Spanned<String>, Spanned<String>)| {
+                    Some((name.value.clone(), quota::read(text, algorithm, self.problems)?))
+                };
+                let named: Vec<(String, Quotas)> = tiers.named.iter().filter_map(read).collect();
+                rule.tier(&tier.value, named)
+            }
+            (Some(typed::Quota::ByTier(tiers)), None) => {
+                let help = "write tier = and the axis whose value names the tier: tier = \"plan\"";
+                self.problems.error(tiers.span, "a table of quotas needs a tier", help);
+                rule
+            }
+            (None, _) => rule,
+        }
+    }
+
+    /// A bucket stays where it is only if every request for it says the same.
+    fn colocation(&mut self, typed: &typed::Rule) {
+        let Some(axis) = &typed.colocate else { return };
+        if !typed.by.iter().any(|known| known.value == axis.value) {
+            let message =
+                format!("the rule does not count by {:?}", fields::shortened(&axis.value));
+            let known: Vec<&str> = typed.by.iter().map(|axis| axis.value.as_str()).collect();
+            let help = match &known[..] {
+                [] => "leave \"colocate\" out, or add the axis to \"by\"".to_owned(),
+                known => format!("write one of {}, or add it to \"by\"", known.join(", ")),
+            };
+            self.problems.error(axis.span, message, help);
+        }
+    }
+
+    fn exception(&mut self, typed: &typed::Override) -> Override {
+        let about = typed.rule.as_ref().map_or(NAMELESS, |rule| &rule.value);
+        let rule = self.file.rule.iter().find(|rule| name_of(rule) == about);
+        let algorithm = rule.and_then(|rule| rule.algorithm.as_ref());
+        let algorithm = algorithm.map_or(Algorithm::SlidingWindow, |found| found.value);
+        if let (Some(name), None) = (&typed.rule, rule) {
+            let known = self.file.rule.iter().map(name_of).filter(|name| !name.is_empty());
+            let message = format!("there is no rule {:?} to override", fields::shortened(about));
+            self.problems.error(name.span, message, fields::one_of(about, known));
+        }
+        let quotas = typed.quota.as_ref();
+        let quotas = quotas.and_then(|text| quota::read(text, algorithm, self.problems));
+        let mut exception = Override::new(about, quotas.unwrap_or_else(|| Vec::new().into()));
+        for condition in &typed.when {
+            self.axes.check(&condition.axis, self.problems);
+            self.axes.check_pattern(condition, self.problems);
+            exception = exception.when(&condition.axis.value, &condition.pattern.value);
+        }
+        exception
+    }
+
+    fn lists(&mut self, mut builder: PolicyBuilder) -> PolicyBuilder {
+        for entry in &self.file.allow.entries {
+            builder = match self.entry(entry) {
+                Listed::Network => builder.allow_network(&entry.axis.value, &entry.pattern.value),
+                Listed::Pattern => builder.allow(&entry.axis.value, &entry.pattern.value),
+            };
+        }
+        for entry in &self.file.deny.entries {
+            builder = match self.entry(entry) {
+                Listed::Network => builder.deny_network(&entry.axis.value, &entry.pattern.value),
+                Listed::Pattern => builder.deny(&entry.axis.value, &entry.pattern.value),
+            };
+        }
+        builder
+    }
+
+    fn entry(&mut self, entry: &Condition) -> Listed {
+        self.axes.check(&entry.axis, self.problems);
+        let listed = listed(entry);
+        match listed {
+            Listed::Network => {
+                if let Err(error) = entry.pattern.value.parse::<Network>() {
+                    self.problems.told(entry.pattern.span, &error.to_string());
+                }
+            }
+            Listed::Pattern => self.axes.check_pattern(entry, self.problems),
+        }
+        listed
+    }
+
+    /// Passes on what the policy itself finds wrong, unless that was said already.
+    fn tell(&mut self, error: &PolicyError) {
+        let span = self.span_of(error);
+        if self.is_left_out(error) {
+            return;
+        }
+        if let Some(span) = span.filter(|span| !self.problems.touch(*span)) {
+            self.problems.told(span, &error.problem().to_string());
+        } else if span.is_none() && !self.problems.any_errors() {
+            self.problems.nowhere(error.to_string(), "");
+        }
+    }
+
+    /// Whether it is about a field that is not there: whoever read the rule has said so, or why.
+    fn is_left_out(&self, error: &PolicyError) -> bool {
+        let Place::Rule { index, .. } = error.place() else { return false };
+        let rule = self.file.rule.get(*index);
+        rule.is_some_and(|rule| match error.field() {
+            "name" => rule.name.is_none(),
+            "quota" => rule.quota.is_none(),
+            _ => false,
+        })
+    }
+
+    /// Where in the file the policy's complaint belongs.
+    fn span_of(&self, error: &PolicyError) -> Option<Span> {
+        match error.place() {
+            Place::Rule { index, .. } => {
+                let rule = self.file.rule.get(*index)?;
+                let named = span_of(rule.name.as_ref(), rule.span);
+                Some(match error.field() {
+                    "unit" => span_of(rule.unit.as_ref(), named),
+                    "margin" => span_of(rule.margin.as_ref(), named),
+                    "tier" => span_of(rule.tier.as_ref(), named),
+                    "by" => covering(rule.by.iter().map(|axis| axis.span)).unwrap_or(named),
+                    "when" => conditions_span(&rule.when).unwrap_or(named),
+                    "quota" => match &rule.quota {
+                        Some(typed::Quota::Same(text)) => text.span,
+                        Some(typed::Quota::ByTier(tiers)) => tiers.span,
+                        None => named,
+                    },
+                    _ => named,
+                })
+            }
+            Place::Override { index, .. } => {
+                let exception = self.file.overrides.get(*index)?;
+                Some(match error.field() {
+                    "rule" => span_of(exception.rule.as_ref(), exception.span),
+                    "quota" => span_of(exception.quota.as_ref(), exception.span),
+                    _ => conditions_span(&exception.when).unwrap_or(exception.span),
+                })
+            }
+            Place::Allow { index } => Some(self.file.allow.entries.get(*index)?.pattern.span),
+            Place::Deny { index } => Some(self.file.deny.entries.get(*index)?.pattern.span),
+            _ => self.file.rule.first().map(|rule| span_of(rule.name.as_ref(), rule.span)),
+        }
+    }
+}
+
+/// How an entry of a list is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Network,
+    Pattern,
+}
+
+/// On the axis of addresses every entry is a network; elsewhere those that look like one are.
+pub(crate) fn listed(entry: &Condition) -> Listed {
+    let looks = entry.pattern.value.parse::<Network>().is_ok();
+    match looks || entry.axis.value == "ip" {
+        true => Listed::Network,
+        false => Listed::Pattern,
+    }
+}
+
+fn conditions_span(conditions: &[Condition]) -> Option<Span> {
+    covering(conditions.iter().flat_map(|condition| [condition.axis.span, condition.pattern.span]))
+}
+
+/// From the first to the last of several spans.
+fn covering(spans: impl Iterator<Item = Span>) -> Option<Span> {
+    spans.reduce(|one, two| Span {
+        source: one.source,
+        start: one.start.min(two.start),
+        end: one.end.max(two.end),
+    })
+}
+
+/// A pattern that can be read.
+pub(crate) fn glob(condition: &Condition) -> Option<Glob> {
+    condition.pattern.value.parse().ok()
+}
