@@ -1,5 +1,7 @@
 //! The command line as typed. [`plan`](crate::plan) says what it means.
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -43,12 +45,32 @@ pub(crate) enum Command {
     },
 }
 
-/// How to serve.
+/// How to serve. Flags stand over the environment, which stands over the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Where to answer HTTP; port 0 picks a free one
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP", default_value = "127.0.0.1:8080")]
-    pub(crate) http: String,
+    /// The file of settings, TOML or YAML; read again when it changes and on SIGHUP
+    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where to answer HTTP; port 0 picks a free one [env: TOLLGATE_HTTP] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Where the buckets are: a Redis, such as redis://127.0.0.1:6379, redis+sentinel://HOST:PORT/SERVICE
+    /// or redis+cluster://HOST:PORT [env: TOLLGATE_STORE_URL] [default: this process]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The longest a decision waits for the store [env: TOLLGATE_STORE_DEADLINE] [default: 50ms]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deadline: Option<String>,
+    /// What every key in the store starts with [env: TOLLGATE_STORE_PREFIX] [default: tollgate]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// How limits are told in headers: draft-11, draft-7, draft-6, x-ratelimit, x-ratelimit-delta,
+    /// envoy-03 or off [env: TOLLGATE_HEADERS] [default: draft-11]
+    #[arg(long, value_name = "DIALECT")]
+    pub(crate) headers: Option<String>,
+    /// Log what is at least so grave: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", env = "TOLLGATE_LOG", default_value = "info")]
+    pub(crate) log: String,
     /// Print what is printed as JSON
     #[arg(long)]
     pub(crate) json: bool,

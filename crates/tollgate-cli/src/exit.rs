@@ -3,6 +3,8 @@
 use std::fmt::{self, Display};
 use std::process::ExitCode;
 
+use tollgate_config::Report;
+
 /// What the exit code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -43,6 +45,11 @@ pub(crate) struct Failure(String);
 impl Failure {
     pub(crate) fn new(message: impl Display) -> Self {
         Self(message.to_string())
+    }
+
+    /// What is wrong with the settings, at length.
+    pub(crate) fn settings(report: Report) -> Self {
+        Self(format!("the settings are wrong\n{}", report.to_string().trim_end()))
     }
 
     /// Says why, and ends in failure.

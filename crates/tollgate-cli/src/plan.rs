@@ -1,10 +1,13 @@
 //! The command line as meant: checked, with nothing left to interpret.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 
 use clap_complete::Shell;
 use tollgate::{Algorithm, Cost, Meter, Prefix, quota};
+use tollgate_config::{Loader, Setting};
 use tollgate_redis::{RedisStore, RedisStoreBuilder};
+use tracing::Level;
 
 use crate::args::{self, Args, Command};
 use crate::exit::Failure;
@@ -12,6 +15,7 @@ use crate::{config, init};
 
 /// What to do.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Plan {
     Serve(Serve),
     Decide(Decide),
@@ -22,9 +26,11 @@ pub(crate) enum Plan {
 }
 
 /// A server to run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Serve {
-    pub(crate) http: Address,
+    // The file, the environment and the flags, to be read now and whenever the file changes.
+    pub(crate) loader: Loader,
+    pub(crate) log: Level,
     pub(crate) print: Print,
 }
 
@@ -62,10 +68,6 @@ pub(crate) enum Print {
     Json,
 }
 
-/// A host and a port, known to look like them.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Address(String);
-
 impl Plan {
     /// What `args` mean.
     pub(crate) fn new(args: Args) -> Result<Self, Failure> {
@@ -84,8 +86,38 @@ impl Plan {
 
 impl Serve {
     fn new(args: args::Serve) -> Result<Self, Failure> {
-        Ok(Self { http: Address::parse("--http", &args.http)?, print: args.json.into() })
+        let flags = [
+            ("--http", Setting::Http, args.http),
+            ("--store", Setting::StoreUrl, args.store),
+            ("--deadline", Setting::StoreDeadline, args.deadline),
+            ("--prefix", Setting::StorePrefix, args.prefix),
+            ("--headers", Setting::Headers, args.headers),
+        ];
+        let loader = Loader::new().environment(environment());
+        let loader = match args.config {
+            Some(path) => loader.file(path),
+            None => loader,
+        };
+        let given =
+            |loader: Loader, (flag, setting, value): (&str, Setting, Option<String>)| match value {
+                Some(value) => loader.flag(flag, setting, value),
+                None => loader,
+            };
+        let loader = flags.into_iter().fold(loader, given);
+        let log = args.log.parse().map_err(|_| {
+            let level = &args.log;
+            Failure::new(format_args!(
+                "--log {level:?} is no level; write error, warn, info, debug or trace"
+            ))
+        })?;
+        Ok(Self { loader, log, print: args.json.into() })
     }
+}
+
+/// The variables that are text; settings are nothing else.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: OsString| text.into_string().ok();
+    std::env::vars_os().filter_map(move |(name, value)| Some((text(name)?, text(value)?)))
 }
 
 impl Decide {
@@ -128,43 +160,4 @@ fn redis(args: args::Store) -> Result<RedisStoreBuilder, Failure> {
     let prefix = args.prefix.parse::<Prefix>();
     let prefix = prefix.map_err(|error| Failure::new(format_args!("--prefix: {error}")))?;
     Ok(builder.prefix(prefix))
-}
-
-impl Address {
-    /// Reads the value of `flag`.
-    fn parse(flag: &str, text: &str) -> Result<Self, Failure> {
-        let fits = text.rsplit_once(':').is_some_and(|(host, port)| {
-            let bracketed = host.starts_with('[') && host.ends_with(']');
-            let host_fits = !host.is_empty() && (bracketed || !host.contains(':'));
-            host_fits && port.parse::<u16>().is_ok()
-        });
-        match fits {
-            true => Ok(Self(text.to_owned())),
-            false => Err(Failure::new(format_args!(
-                "{flag} {text:?} is no address; write HOST:PORT, such as 127.0.0.1:8080, \
-                 [::1]:8080 or 0.0.0.0:8080"
-            ))),
-        }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_have_a_host_and_a_port() {
-        for text in ["127.0.0.1:8080", "localhost:0", "[::1]:65535", "0.0.0.0:80"] {
-            assert_eq!(Address::parse("--http", text).unwrap().as_str(), text);
-        }
-        for text in ["", "8080", ":8080", "localhost", "localhost:", "::1:80", "h:65536", "h:-1"] {
-            let failure = Address::parse("--http", text).unwrap_err();
-            let expected = format!("--http {text:?} is no address; write HOST:PORT");
-            assert!(failure.to_string().starts_with(&expected), "{failure}");
-        }
-    }
 }

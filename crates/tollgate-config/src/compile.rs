@@ -1,6 +1,7 @@
 //! From settings as typed to settings as meant.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use tollgate::policy::{Place, PolicyBuilder, PolicyError, Quotas};
@@ -121,6 +122,9 @@ fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSettings {
         deny_cache: count(&typed.deny_cache, default.deny_cache),
         max_keys: count(&typed.max_keys, default.max_keys),
         max_log_entries: count(&typed.max_log_entries, default.max_log_entries),
+        replicas: (typed.replicas.as_ref())
+            .and_then(|found| u32::try_from(found.value).ok().and_then(NonZeroU32::new))
+            .unwrap_or(default.replicas),
     }
 }
 

@@ -81,6 +81,7 @@ pub enum Setting {
     StoreDenyCache,
     StoreMaxKeys,
     StoreMaxLogEntries,
+    StoreReplicas,
     Http,
     Grpc,
     Resp,
@@ -96,7 +97,7 @@ pub enum Setting {
 }
 
 /// Every such setting: its variable and its place in a file.
-const SETTINGS: [(Setting, &str, &[&str]); 20] = [
+const SETTINGS: [(Setting, &str, &[&str]); 21] = [
     (Setting::StoreUrl, "TOLLGATE_STORE_URL", &["store", "url"]),
     (Setting::StoreDeadline, "TOLLGATE_STORE_DEADLINE", &["store", "deadline"]),
     (Setting::StorePrefix, "TOLLGATE_STORE_PREFIX", &["store", "prefix"]),
@@ -105,6 +106,7 @@ const SETTINGS: [(Setting, &str, &[&str]); 20] = [
     (Setting::StoreDenyCache, "TOLLGATE_STORE_DENY_CACHE", &["store", "deny_cache"]),
     (Setting::StoreMaxKeys, "TOLLGATE_STORE_MAX_KEYS", &["store", "max_keys"]),
     (Setting::StoreMaxLogEntries, "TOLLGATE_STORE_MAX_LOG_ENTRIES", &["store", "max_log_entries"]),
+    (Setting::StoreReplicas, "TOLLGATE_STORE_REPLICAS", &["store", "replicas"]),
     (Setting::Http, "TOLLGATE_HTTP", &["listen", "http"]),
     (Setting::Grpc, "TOLLGATE_GRPC", &["listen", "grpc"]),
     (Setting::Resp, "TOLLGATE_RESP", &["listen", "resp"]),

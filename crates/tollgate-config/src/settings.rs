@@ -1,6 +1,7 @@
 //! Settings as meant: checked, complete, with nothing left to interpret.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tollgate::{Network, Policy};
 /// | `store.deny_cache` | 10,000 keys |
 /// | `store.max_keys` | 1,000,000 |
 /// | `store.max_log_entries` | 10,000,000 |
+/// | `store.replicas` | 1 |
 /// | `listen.http` | `127.0.0.1:8080` |
 /// | `listen.grpc` | `127.0.0.1:8081` |
 /// | `listen.resp` | `127.0.0.1:6380` |
@@ -103,6 +105,9 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// The most entries of all sliding logs of the store in memory.
     pub max_log_entries: usize,
+    /// Servers that share the store: each grants its part of a quota while the store cannot be
+    /// asked.
+    pub replicas: NonZeroU32,
 }
 
 impl Default for StoreSettings {
@@ -116,6 +121,7 @@ impl Default for StoreSettings {
             deny_cache: 10_000,
             max_keys: 1_000_000,
             max_log_entries: 10_000_000,
+            replicas: NonZeroU32::MIN,
         }
     }
 }

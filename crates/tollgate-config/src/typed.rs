@@ -95,6 +95,10 @@ pub(crate) struct Store {
     /// The most entries of all sliding logs of the store in memory: 10000000 unless told otherwise.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) max_log_entries: Option<Spanned<u64>>,
+    /// Servers that share the store, so that each grants its part of a quota while the store cannot
+    /// be asked: 1 unless told otherwise.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(crate) replicas: Option<Spanned<u64>>,
 }
 
 /// Where the server answers; HOST:PORT, port 0 for a free one, or "off".
@@ -338,6 +342,7 @@ impl Store {
                 problems,
                 fields::whole(1..=1_000_000_000),
             ),
+            replicas: fields.read("replicas", problems, fields::whole(1..=100_000)),
         };
         fields.finish(problems);
         store

@@ -77,6 +77,7 @@ fn every_setting_is_taken_over() {
     assert_eq!(found.store.deny_cache, 0);
     assert_eq!(found.store.max_keys, 200_000);
     assert_eq!(found.store.max_log_entries, 2_000_000);
+    assert_eq!(found.store.replicas.get(), 3);
     assert_eq!(found.listen.http.as_deref(), Some("0.0.0.0:80"));
     assert_eq!(found.listen.grpc, None);
     assert_eq!(found.listen.resp.as_deref(), Some("[::1]:6380"));
@@ -139,6 +140,7 @@ fn every_variable_reaches_its_setting() {
         (Setting::StoreDenyCache, "0"),
         (Setting::StoreMaxKeys, "1_000"),
         (Setting::StoreMaxLogEntries, "6"),
+        (Setting::StoreReplicas, "7"),
         (Setting::Http, "off"),
         (Setting::Grpc, "[::]:1"),
         (Setting::Resp, "h:2"),
@@ -160,6 +162,7 @@ fn every_variable_reaches_its_setting() {
     assert_eq!((store.deadline.as_secs(), store.prefix.as_str()), (1, "p"));
     assert_eq!((store.connections, store.max_in_flight, store.deny_cache), (2, 3, 0));
     assert_eq!((store.max_keys, store.max_log_entries), (1_000, 6));
+    assert_eq!(store.replicas.get(), 7);
     let addresses = (listen.http.as_deref(), listen.grpc.as_deref(), listen.resp.as_deref());
     assert_eq!(addresses, (None, Some("[::]:1"), Some("h:2")));
     assert_eq!(found.admin_token.unwrap().reveal(), "t");

@@ -14,6 +14,7 @@ use tollgate_tower::Dialect;
 
 use crate::alarm::Alarm;
 use crate::metrics::{BY_HAND, Metrics};
+use crate::reloads::{Reload, Reloads};
 use crate::settings::{AdminToken, Settings, Trouble};
 
 mod answer;
@@ -42,6 +43,8 @@ struct App<S> {
     body_limit: Duration,
     admin: Option<AdminToken>,
     trouble: Trouble,
+    reloads: Reloads,
+    reload: Option<Reload>,
     alarm: Alarm,
     metrics: Metrics,
 }
@@ -55,13 +58,16 @@ pub(crate) fn router<S: Store + 'static>(settings: Settings<S>) -> Router {
         admin: settings.admin,
         trouble: settings.trouble,
         alarm: Alarm::default(),
-        metrics: Metrics::new(),
+        metrics: Metrics::new(&settings.reloads),
+        reloads: settings.reloads,
+        reload: settings.reload,
     };
     Router::new()
         .route("/v1/take", post(take::<S>))
         .route("/v1/peek", post(peek::<S>))
         .route("/v1/refund", post(refund::<S>))
         .route("/v1/reset", post(reset::<S>))
+        .route("/v1/reload", post(reload::<S>))
         .route("/healthz", get(|| async { json(r#"{"status":"ok"}"#) }))
         .route("/readyz", get(ready::<S>))
         .route("/metrics", get(metrics::<S>))
@@ -90,14 +96,26 @@ async fn reset<S: Store>(State(app): State<Arc<App<S>>>, request: Request) -> Re
     }
 }
 
-/// Ready as long as something decides; what is wrong with the store is a detail.
+async fn reload<S: Store>(State(app): State<Arc<App<S>>>, request: Request) -> Response {
+    let reloaded = match app.authorize(&request) {
+        Ok(()) => app.reload().await,
+        Err(problem) => Err(problem),
+    };
+    match reloaded {
+        Ok(version) => json(json!({ "policy_version": version }).to_string()),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Ready as long as something decides; what is wrong with the store or a new policy is a detail.
 async fn ready<S: Store>(State(app): State<Arc<App<S>>>) -> Response {
-    match (app.trouble)() {
-        None => json(r#"{"status":"ready"}"#),
-        Some(trouble) => {
-            let detail = format!("fallbacks decide: {trouble}");
-            json(json!({ "status": "ready", "detail": detail }).to_string())
-        }
+    let store = (app.trouble)().map(|trouble| format!("fallbacks decide: {trouble}"));
+    let policy =
+        app.reloads.trouble().map(|trouble| format!("the policy is an old one: {trouble}"));
+    let details: Vec<String> = store.into_iter().chain(policy).collect();
+    match details.is_empty() {
+        true => json(r#"{"status":"ready"}"#),
+        false => json(json!({ "status": "ready", "detail": details.join("; ") }).to_string()),
     }
 }
 
@@ -120,6 +138,19 @@ impl<S: Store> App<S> {
                 StatusCode::UNAUTHORIZED,
                 "send the admin token, as in \"Authorization: Bearer TOKEN\"",
             )),
+        }
+    }
+
+    /// Has the policy read again; the version in force then.
+    async fn reload(&self) -> Result<u64, Problem> {
+        let Some(reload) = self.reload.clone() else {
+            let detail = "the server was started without a file of settings to read again";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        };
+        let read = tokio::task::spawn_blocking(move || reload()).await;
+        match read.unwrap_or_else(|_| Err("failed to read the file".to_owned())) {
+            Ok(()) => Ok(self.gate.policy().version()),
+            Err(detail) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)),
         }
     }
 

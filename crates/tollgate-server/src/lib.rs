@@ -9,17 +9,19 @@
 //!        → tollgate      Gate decides
 //!          http/answer   Decision → JSON, headers   one conversion out
 //!          http/problem  what is wrong with a request
-//!        → alarm.rs, metrics.rs                     what the operator hears of it
+//!        → alarm.rs, metrics.rs, reloads.rs         what the operator hears of it
 //! ```
 
 mod alarm;
 mod http;
 mod metrics;
+mod reloads;
 mod serve;
 mod settings;
 mod store;
 
 pub use http::decision_json;
+pub use reloads::{Reload, Reloads};
 pub use serve::{Listeners, Stop, run};
 pub use settings::{AdminToken, Limits, Settings, Trouble};
 pub use store::AnyStore;

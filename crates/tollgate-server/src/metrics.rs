@@ -13,6 +13,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::{Decision, Fallback, StoreError};
 
+use crate::reloads::Reloads;
+
 /// The rule of charges that were made by hand.
 pub(crate) const BY_HAND: &str = "ad-hoc";
 
@@ -45,8 +47,9 @@ struct Failed {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(reloads: &Reloads) -> Self {
         let mut registry = Registry::with_prefix("tollgate");
+        reloads.register(&mut registry);
         let decisions = Family::default();
         registry.register("decisions", "Charges decided, by rule", decisions.clone());
         let fallbacks = Family::default();

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tollgate::{Gate, Policy, Store};
 use tollgate_tower::Dialect;
 
+use crate::reloads::{Reload, Reloads};
+
 /// How a server decides and answers.
 #[derive(Clone)]
 pub struct Settings<S> {
@@ -20,6 +22,10 @@ pub struct Settings<S> {
     pub admin: Option<AdminToken>,
     /// What keeps the store from answering at this moment, if anything does.
     pub trouble: Trouble,
+    /// How the policy came to be, kept up to date by whoever replaces it.
+    pub reloads: Reloads,
+    /// Reads the policy again; without it there is nothing to read.
+    pub reload: Option<Reload>,
 }
 
 /// Asked for what is wrong with a store.
@@ -40,6 +46,8 @@ impl<S: Store> Settings<S> {
             limits: Limits::default(),
             admin: None,
             trouble: Arc::new(|| None),
+            reloads: Reloads::default(),
+            reload: None,
         }
     }
 }

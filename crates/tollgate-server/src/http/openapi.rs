@@ -25,6 +25,7 @@ fn describe() -> Value {
             "/v1/peek": decision_call("See what taking would do, and take nothing", "Question"),
             "/v1/refund": decision_call("Give back what a decision took", "Refund"),
             "/v1/reset": admin_call("Forget what was counted", "Reset"),
+            "/v1/reload": reload_call(),
             "/healthz": status_call("Whether the server runs"),
             "/readyz": status_call("Whether the server decides"),
             "/metrics": metrics_call(),
@@ -87,6 +88,24 @@ fn admin_call(summary: &str, body: &str) -> Value {
     call["post"]["responses"]["401"] = answer("The admin token is missing or wrong");
     call["post"]["responses"]["403"] = answer("Admin calls are off");
     call
+}
+
+fn reload_call() -> Value {
+    let problem = |text: &str| {
+        let content = json!({ "application/problem+json": { "schema": reference("Problem") } });
+        json!({ "description": text, "content": content })
+    };
+    json!({ "post": {
+        "summary": "Read the file of settings again",
+        "security": [{ "admin": [] }],
+        "responses": {
+            "200": { "description": "It is in force", "content": { "application/json": {} } },
+            "401": problem("The admin token is missing or wrong"),
+            "403": problem("Admin calls are off"),
+            "404": problem("There is no file of settings"),
+            "422": problem("The file is wrong, and the policy stays as it was"),
+        },
+    } })
 }
 
 fn metrics_call() -> Value {
