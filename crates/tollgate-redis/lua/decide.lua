@@ -8,11 +8,9 @@ local makers = {
 }
 local made = {}
 
--- What charges of one shape ask. For a refund `most` is the units and `at` the instant they were
--- taken.
 local function shape_of(text)
   local algorithm, op, enforcement, group, limit, period, capacity, slack, least, most, at =
-    unpacked('<BBBBI7I7I7I7I7I7I7', text)
+    unpacked(SHAPE, text)
   local make = made[algorithm]
   if not make then
     make = { makers[algorithm]() }
@@ -37,13 +35,7 @@ for index = 3, #ARGV do
   logs = logs or shape.is_log
 end
 
-local plan, charges = ARGV[2], #KEYS
-
--- Values as they were read, by the number of the charge; and by key as they are now, if that is
--- another: false for a bucket that is forgotten.
-local read, current = {}, {}
--- The keys of `current` in the order they came to it, and the lifetimes to be set.
-local changed, lives = {}, {}
+local plan = ARGV[2]
 
 local function remember(key, value, life)
   if type(value) == 'function' then return value() end
@@ -52,51 +44,33 @@ local function remember(key, value, life)
   if life then lives[key] = life end
 end
 
-local function read_all()
-  if charges == 0 then return end
-  if not logs then
-    read = call('MGET', unpack(KEYS))
-    return
-  end
-  -- Logs are read when their turn comes, and seldom whole.
+-- Reads what is not decided yet. Logs are read when their turn comes, and seldom whole.
+if not logs and done == 0 then
+  if charges > 0 then held = call('MGET', unpack(keys)) end
+else
   local names, places = {}, {}
-  for index = 1, charges do
-    local high, low = byte(plan, 2 * index - 1, 2 * index)
+  for index = done + 1, charges do
+    local high, low = 0, 0
+    if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
     if not shapes[high % 128 * 256 + low].is_log then
-      names[#names + 1], places[#places + 1] = KEYS[index], index
+      names[#names + 1], places[#places + 1] = keys[index], index
     end
   end
-  if #names == 0 then return end
-  for place, value in ipairs(call('MGET', unpack(names))) do read[places[place]] = value end
+  local values = #names > 0 and call('MGET', unpack(names)) or names
+  for place, value in ipairs(values) do held[places[place]] = value end
 end
 
-local function write_all()
-  for index = 1, #changed do
-    local key = changed[index]
-    local value = current[key]
-    if not value then
-      call('DEL', key)
-    elseif lives[key] then
-      call('SET', key, value, 'PX', lives[key])
-    else
-      call('SETRANGE', key, '0', value)
-    end
-  end
-end
-
-read_all()
-
-local reply, refusals = { now, false }, {}
 -- Of the set at hand: its number, its first charge, what its takes would write, whether it is
 -- refused, and for each group whether any member fits.
-local set, first = 1, 1
+local set, first = done + 1, done + 1
 local values, lifetimes, refused, groups = {}, {}, false, nil
 
-for index = 1, charges do
-  local high, low = byte(plan, 2 * index - 1, 2 * index)
-  local shape, key = shapes[high % 128 * 256 + low], KEYS[index]
+for index = done + 1, charges do
+  local high, low = 128, 0
+  if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
+  local shape, key = shapes[high % 128 * 256 + low], keys[index]
   local value = current[key]
-  if value == nil then value = read[index] end
+  if value == nil then value = held[index] end
   local op, seen, fits = shape.op, value, true
   if op <= PEEK then
     local after, life, log
@@ -111,13 +85,13 @@ for index = 1, charges do
     if shape.is_log then seen = log end
     if after ~= nil then remember(key, after, life) end
   end
+  held[index] = seen or false
   if shape.enforcement == ANY_OF then
     groups = groups or {}
     groups[shape.group] = groups[shape.group] or fits
   elseif not fits and shape.enforcement == ENFORCE then
     refused = true
   end
-  reply[index + 2] = seen or false
 
   if high >= 128 then
     if groups then
@@ -127,7 +101,7 @@ for index = 1, charges do
       refusals[#refusals + 1] = set
     else
       for taken = first, index do
-        if values[taken] ~= nil then remember(KEYS[taken], values[taken], lifetimes[taken]) end
+        if values[taken] ~= nil then remember(keys[taken], values[taken], lifetimes[taken]) end
       end
     end
     set, first, refused, groups = set + 1, index + 1, false, nil
@@ -135,5 +109,4 @@ for index = 1, charges do
 end
 
 write_all()
-reply[2] = refusals
-return reply
+return { now, refusals, held }

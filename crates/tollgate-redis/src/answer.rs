@@ -12,11 +12,16 @@ use tollgate::algorithm::sliding_log::Log;
 use tollgate::algorithm::sliding_window::Windows;
 use tollgate::algorithm::{State, decide};
 use tollgate::{
-    Algorithm, Charge, ChargeSet, Decision, MAX_EXACT, StoreError, StoreErrorKind, Timestamp,
-    Verdict,
+    Algorithm, Charge, ChargeSet, Decision, MAX_EXACT, Meter, StoreError, StoreErrorKind,
+    Timestamp, Verdict,
 };
 
 use crate::question::Question;
+
+/// How the script counts in a fixed window that is one number.
+const UNITS: u64 = 1 << 27;
+const WINDOWS: u64 = (1 << 26) - 1;
+const AHEAD: u64 = 1 << 25;
 
 /// What the script answers to one question.
 #[derive(Clone, Debug)]
@@ -34,11 +39,12 @@ pub(crate) fn split<'q>(
     let Value::Array(reply) = reply else {
         return Err(garbled("no array"));
     };
-    let mut values = reply.into_iter();
-    let (Some(Value::Int(now)), Some(Value::Array(refusals))) = (values.next(), values.next())
+    let Ok([Value::Int(now), Value::Array(refusals), Value::Array(held)]) =
+        <[Value; 3]>::try_from(reply)
     else {
-        return Err(garbled("no instant or no refusals"));
+        return Err(garbled("not an instant, refusals and values"));
     };
+    let mut values = held.into_iter();
     let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
     let mut refusals = refusals.into_iter().peekable();
     let mut answers = Vec::new();
@@ -71,7 +77,7 @@ pub(crate) fn decision(
     }
     let states = set.charges().iter().zip(&answer.held);
     let states =
-        states.map(|(charge, held)| state(charge, held).ok_or_else(|| garbled("no state")));
+        states.map(|(charge, held)| state(charge, held, at).ok_or_else(|| garbled("no state")));
     let mut states = states.collect::<Result<SmallVec<[State; 1]>, _>>()?;
     let decision = decide(set, &mut states, at);
     match decision.verdict() == answer.verdict {
@@ -85,16 +91,24 @@ fn garbled(what: &'static str) -> StoreError {
 }
 
 /// The state a charge's bucket was in; `None` if the value is none the script writes.
-fn state(charge: &Charge<'_>, held: &Value) -> Option<State> {
+fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
     let algorithm = charge.meter.algorithm();
-    let value = match held {
-        Value::Nil => return Some(State::fresh(algorithm)),
-        Value::Array(runs) => return log(runs).map(State::SlidingLog),
-        Value::BulkString(value) => value.as_slice(),
+    let value = match (algorithm, held) {
+        (_, Value::Nil) => return Some(State::fresh(algorithm)),
+        (Algorithm::SlidingLog, Value::Array(runs)) => return log(runs).map(State::SlidingLog),
+        (Algorithm::FixedWindow, Value::Int(number)) => {
+            let number = u64::try_from(*number).ok()?;
+            return Some(State::FixedWindow(numbered(number, &charge.meter, at)));
+        }
+        (_, Value::BulkString(value)) => value.as_slice(),
         _ => return None,
     };
     match (algorithm, value.len()) {
-        (Algorithm::FixedWindow, 14) => Some(State::FixedWindow(window(value))),
+        (Algorithm::FixedWindow, 17) => Some(State::FixedWindow(window(value))),
+        (Algorithm::FixedWindow, _) => {
+            let number = str::from_utf8(value).ok()?.parse().ok()?;
+            Some(State::FixedWindow(numbered(number, &charge.meter, at)))
+        }
         (Algorithm::SlidingWindow, 15) => Some(State::SlidingWindow(windows(value))),
         (Algorithm::TokenBucket | Algorithm::LeakyBucket, 35) => debt(value).map(State::Bucket),
         (Algorithm::SlidingLog, _) => None,
@@ -104,8 +118,20 @@ fn state(charge: &Charge<'_>, held: &Value) -> Option<State> {
 }
 
 fn window(value: &[u8]) -> Window {
-    let [end, used] = [&value[..7], &value[7..]].map(integer);
+    let [end, used] = [&value[1..9], &value[9..]].map(integer);
     Window::new(end, used)
+}
+
+/// A window that is one number: which it is, counted modulo [`WINDOWS`] from 1, times [`UNITS`], and
+/// the units taken in it. One that is neither this nor ahead is over.
+fn numbered(number: u64, meter: &Meter, at: Timestamp) -> Window {
+    let period = meter.period().as_micros();
+    let present = at.as_micros() / period;
+    let ahead = (number / UNITS + 2 * WINDOWS - 1 - present % WINDOWS) % WINDOWS;
+    match ahead < AHEAD && number > 0 {
+        true => Window::new((present + ahead + 1) * period, number % UNITS),
+        false => Window::default(),
+    }
 }
 
 fn windows(value: &[u8]) -> Windows {

@@ -10,6 +10,7 @@ use crate::question::{Question, Shape};
 /// The text, in the order its parts build on each other.
 const TEXT: &str = concat!(
     include_str!("../lua/prologue.lua"),
+    include_str!("../lua/short_way.lua"),
     include_str!("../lua/wide.lua"),
     include_str!("../lua/fixed_window.lua"),
     include_str!("../lua/sliding_window.lua"),
@@ -73,6 +74,10 @@ pub(crate) fn command<'q>(
         ScriptClock::Server => command.arg(""),
         ScriptClock::Given(instant) => command.arg(instant.as_micros()),
     };
+    // Sets of one charge, all of one shape, need no plan.
+    if plan.iter().all(|&step| step == LAST) {
+        plan.clear();
+    }
     let plan: Vec<u8> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
     command.arg(plan);
     for shape in shapes {

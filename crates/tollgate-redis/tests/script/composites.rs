@@ -97,11 +97,23 @@ struct Way<'c> {
     pure: Pure,
     now: u64,
     promised: u64,
+    // The latest instant it may come to.
+    latest: u64,
     // When something was asked, oldest first.
     asked: Vec<u64>,
 }
 
 impl Composite {
+    /// The script counts fixed windows modulo 2^26, for a key is gone long before so many have
+    /// passed. Here the clock is not the server's, so keys stay, and far fewer may pass.
+    fn latest(&self) -> u64 {
+        let fixed =
+            self.buckets.iter().filter(|(algorithm, _)| *algorithm == Algorithm::FixedWindow);
+        let shortest = fixed.map(|(_, quotas)| quotas[0].period().as_micros()).min();
+        let most = shortest.map_or(u64::MAX, |period| period << 24);
+        self.start.saturating_add(most).min(Timestamp::MAX.as_micros() / 2)
+    }
+
     /// The questions it comes to, of buckets whose keys begin with `prefix`.
     pub fn walk(&self, prefix: &str) -> Vec<Question> {
         let mut way = Way {
@@ -110,6 +122,7 @@ impl Composite {
             pure: Pure::new(),
             now: self.start,
             promised: self.start,
+            latest: self.latest(),
             asked: Vec::new(),
         };
         let mut questions = Vec::new();
@@ -117,7 +130,7 @@ impl Composite {
             match step {
                 Step::Ask(wishes) => questions.push(way.ask(wishes)),
                 Step::Pause(pause) => {
-                    way.now = (way.now + way.span(*pause)).min(Timestamp::MAX.as_micros() / 2);
+                    way.now = (way.now + way.span(*pause)).min(way.latest);
                 }
                 Step::StepBack(pause) => {
                     let earliest = way.pure.earliest(way.now);
