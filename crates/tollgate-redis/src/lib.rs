@@ -56,3 +56,8 @@ pub mod bare;
 pub use stats::{Latency, Stats};
 pub use store::{BuildError, RedisStore, RedisStoreBuilder};
 pub use url::{RedisUrl, UrlError};
+
+/// The code in the guide, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redis.md")]
+struct Guide;

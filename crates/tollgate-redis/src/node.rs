@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
@@ -136,21 +137,21 @@ impl Node {
         node
     }
 
-    /// Puts a question, by itself if few calls are out.
+    /// Puts a question, by itself if few calls are out; without an answer until `lost` it counts as
+    /// lost.
     pub(crate) fn ask(
         self: &Arc<Self>,
         question: Question,
         slot: Option<u16>,
         permit: Permit,
-        deadline: Instant,
+        lost: Instant,
     ) -> Pending {
         let mut state = self.lock();
         match self.may_call(&mut state) {
             Some(link) if state.waiting.is_empty() => {
                 state.out += 1;
                 drop(state);
-                let place = Place(Arc::clone(self));
-                Pending::Own(Own::new(place, link, question, permit, deadline))
+                Pending::Own(Own::new(Place::new(self), link, question, permit, lost))
             }
             _ => self.wait(&mut state, question, slot, permit),
         }
@@ -163,11 +164,17 @@ impl Node {
 
     /// Sends off what has gathered, if few calls are out.
     pub(crate) fn go(self: &Arc<Self>) {
-        let mut state = self.lock();
-        while state.waiting.len() > state.out * BATCH && self.may_call(&mut state).is_some() {
-            state.out += 1;
-            self.shared.runtime.spawn(pump(Place(Arc::clone(self))));
+        while self.claim() {
+            Place::new(self).pass_on();
         }
+    }
+
+    /// Claims a place for one more call, if so many wait that those out will not take them all.
+    fn claim(&self) -> bool {
+        let mut state = self.lock();
+        let due = state.waiting.len() > state.out * BATCH && self.may_call(&mut state).is_some();
+        state.out += usize::from(due);
+        due
     }
 
     /// Whether a link is up. Until the first attempt has ended it counts as up.
@@ -331,47 +338,61 @@ fn fail(stranded: VecDeque<Waiting>, failure: &Failure) {
 }
 
 /// A call's place among those that may be out. When it is given up, those who wait get it.
-struct Place(Arc<Node>);
+struct Place {
+    node: Arc<Node>,
+    // Handed to a task that has not run yet. One that never does, because its runtime is shutting
+    // down, must not hand it to the next.
+    on_its_way: bool,
+}
+
+impl Place {
+    /// A place that was counted already.
+    fn new(node: &Arc<Node>) -> Self {
+        Self { node: Arc::clone(node), on_its_way: false }
+    }
+
+    /// Hands the place to those who wait.
+    fn pass_on(mut self) {
+        self.on_its_way = true;
+        let runtime = self.node.shared.runtime.clone();
+        runtime.spawn(pump(self));
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let node = &self.0;
-        let mut state = node.lock();
-        if state.waiting.is_empty() || state.links.is_empty() {
-            state.out -= 1;
-        } else {
-            // The place passes on.
-            node.shared.runtime.spawn(pump(Self(Arc::clone(node))));
+        {
+            let mut state = self.node.lock();
+            if self.on_its_way || state.waiting.is_empty() || state.links.is_empty() {
+                state.out -= 1;
+                return;
+            }
         }
+        Self::new(&self.node).pass_on();
     }
 }
 
 /// Sends off what has gathered, until nothing has.
-async fn pump(place: Place) {
-    while let Some((link, batch)) = place.0.next_batch() {
-        deliver(&place.0, link, batch).await;
+async fn pump(mut place: Place) {
+    place.on_its_way = false;
+    while let Some((link, batch)) = place.node.next_batch() {
+        deliver(&place.node, link, batch).await;
     }
 }
 
-/// Asks what waits, as few calls as its slots allow, and gives the answers out.
+/// Asks what waits, in as few calls as its slots allow, and gives the answers out.
 async fn deliver(node: &Arc<Node>, link: Link, mut batch: Vec<Waiting>) {
     let deadline = Instant::now() + node.shared.deadline;
-    // Outside a cluster there are no slots, and all go in one call.
+    // Outside a cluster there are no slots, and all go in one call. In order, for sets that were put
+    // one after the other are decided so.
     batch.sort_by_key(|waiting| waiting.slot);
-    let mut calls = JoinSet::new();
+    let mut groups = Vec::new();
     while let Some(last) = batch.last() {
         let slot = last.slot;
-        let first = batch.partition_point(|waiting| waiting.slot < slot);
-        let group = batch.split_off(first);
-        match batch.is_empty() && calls.is_empty() {
-            true => return call_for(node, link, group, deadline).await,
-            false => {
-                let (node, link) = (Arc::clone(node), link.clone());
-                calls.spawn(async move { call_for(&node, link, group, deadline).await });
-            }
-        }
+        groups.push(batch.split_off(batch.partition_point(|waiting| waiting.slot < slot)));
     }
-    while calls.join_next().await.is_some() {}
+    let calls = groups.into_iter().map(|group| call_for(node, link.clone(), group, deadline));
+    join_all(calls).await;
 }
 
 async fn call_for(node: &Arc<Node>, link: Link, group: Vec<Waiting>, deadline: Instant) {
@@ -393,25 +414,20 @@ type OwnCall = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// A caller's own call. It is finished even if the caller leaves, for until then it is out.
 pub(crate) struct Own {
     call: Option<OwnCall>,
+    lost: Instant,
     shared: Arc<Shared>,
 }
 
 impl Own {
-    fn new(
-        place: Place,
-        link: Link,
-        question: Question,
-        permit: Permit,
-        deadline: Instant,
-    ) -> Self {
-        let shared = Arc::clone(&place.0.shared);
+    fn new(place: Place, link: Link, question: Question, permit: Permit, lost: Instant) -> Self {
+        let shared = Arc::clone(&place.node.shared);
         let call = async move {
             let questions = std::slice::from_ref(&question);
-            let mut replies = Call { questions, deadline }.run(&place.0, link).await;
+            let mut replies = Call { questions, deadline: lost }.run(&place.node, link).await;
             drop((permit, place));
             replies.pop().unwrap_or_else(|| Err(Failure::protocol("no answer to a question")))
         };
-        Self { call: Some(Box::pin(call)), shared }
+        Self { call: Some(Box::pin(call)), lost, shared }
     }
 }
 
@@ -440,8 +456,12 @@ impl Pending {
     /// The answer, or none before `deadline`.
     pub(crate) async fn reply(self, deadline: Instant) -> Reply {
         match self {
-            // Keeps the deadline itself.
-            Self::Own(call) => call.await,
+            // It ends by itself then.
+            Self::Own(call) if call.lost <= deadline => call.await,
+            Self::Own(call) => {
+                let reply = timeout_at(deadline.into(), call).await;
+                reply.unwrap_or_else(|_| Err(Failure::timeout()))
+            }
             Self::Failed(failure) => Err(failure),
             Self::Joined(answer) => match timeout_at(deadline.into(), answer).await {
                 Ok(Ok(reply)) => reply,

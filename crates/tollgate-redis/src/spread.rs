@@ -26,14 +26,14 @@ use tollgate::{
 };
 
 use crate::question::Question;
-use crate::store::{Inner, Manner};
+use crate::store::{Inner, Manner, Span};
 
 /// A set on its way through several slots.
 pub(crate) struct Spread<'s, 'k> {
     inner: &'s Arc<Inner>,
     set: &'s ChargeSet<'k>,
     parts: Vec<Part>,
-    deadline: Instant,
+    span: Span,
 }
 
 /// The charges of one slot.
@@ -50,14 +50,14 @@ impl<'s, 'k> Spread<'s, 'k> {
         inner: &'s Arc<Inner>,
         set: &'s ChargeSet<'k>,
         question: &Question,
-        deadline: Instant,
+        span: Span,
     ) -> Self {
         let slots: Vec<u16> = question.slots().collect();
         let mut ascending = slots.clone();
         ascending.sort_unstable();
         ascending.dedup();
         let parts = ascending.into_iter().map(|slot| Part::new(set, &slots, slot));
-        Self { inner, set, parts: parts.collect(), deadline }
+        Self { inner, set, parts: parts.collect(), span }
     }
 
     pub(crate) async fn decide(mut self) -> Result<Decision, StoreError> {
@@ -96,10 +96,10 @@ impl<'s, 'k> Spread<'s, 'k> {
 
     /// Asks these parts, all at once.
     async fn ask(&mut self, parts: &[usize]) -> Result<(), StoreError> {
-        let Self { inner, parts: all, deadline, .. } = self;
+        let Self { inner, parts: all, span, .. } = self;
         let asked = parts.iter().map(|&part| {
             let Part { slot, set, .. } = &all[part];
-            inner.put(set, inner.question(set), Some(*slot), *deadline, Manner::Alone)
+            inner.put(set, inner.question(set), Some(*slot), *span, Manner::Alone)
         });
         let answers = join_all(asked).await;
         let mut failed = None;
@@ -235,12 +235,12 @@ impl Taken {
         }
         let inner = Arc::clone(&self.inner);
         Some(self.inner.shared.runtime.spawn(async move {
-            let deadline = Instant::now() + inner.shared.deadline;
+            let span = Span { sent: Instant::now(), deadline: inner.shared.deadline };
             let give_back = async |(slot, refund): &(u16, ChargeSet<'static>)| {
                 let _clearing = inner.clearing(refund);
                 let question = inner.question(refund);
                 // If it fails, what was taken wears off by itself.
-                let _ = inner.put(refund, question, Some(*slot), deadline, Manner::Alone).await;
+                let _ = inner.put(refund, question, Some(*slot), span, Manner::Alone).await;
             };
             join_all(refunds.iter().map(give_back)).await;
         }))

@@ -17,9 +17,8 @@ use crate::answer::decision;
 use crate::connect::Connector;
 use crate::denials::Denials;
 use crate::failure::Failure;
-use crate::node::{Node, Pending};
 use crate::question::Question;
-use crate::shared::{Logbook, Permit, Shared};
+use crate::shared::{Logbook, Shared};
 use crate::spread::Spread;
 use crate::stats::{Counters, Stats};
 use crate::topology::Topology;
@@ -32,6 +31,8 @@ use crate::url::{RedisUrl, UrlError};
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
+    // Never longer than that of the whole.
+    deadline: Duration,
 }
 
 /// What a [`RedisStore`] is built with.
@@ -94,7 +95,7 @@ impl RedisStoreBuilder {
         let topology = Topology::start(&self.url, &shared);
         let denials = (self.deny_cache > 0).then(|| Denials::new(self.deny_cache));
         let inner = Inner { shared, topology, prefix: self.prefix, denials };
-        Ok(RedisStore { inner: Arc::new(inner) })
+        Ok(RedisStore { inner: Arc::new(inner), deadline: self.deadline })
     }
 }
 
@@ -139,6 +140,13 @@ impl RedisStore {
         })
     }
 
+    /// The same store for callers in more of a hurry: their answers come within this deadline, if it
+    /// is the shorter one. That a server is later than that does not yet make it count as down.
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        let deadline = deadline.min(self.inner.shared.deadline);
+        Self { inner: Arc::clone(&self.inner), deadline }
+    }
+
     /// Forgets what was refused, so that every key is asked for again: after limits have changed, or
     /// after somebody else has reset keys.
     pub fn forget_refusals(&self) {
@@ -156,12 +164,12 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
-        let sent = Instant::now();
-        if let [set] = sets {
-            return smallvec![self.inner.decide(set, sent, Manner::Alone).await];
-        }
+        let span = Span { sent: Instant::now(), deadline: self.deadline };
         let inner = &self.inner;
-        let all = join_all(sets.iter().map(|set| inner.decide(set, sent, Manner::Gathered)));
+        if let [set] = sets {
+            return smallvec![inner.decide(set, span, Manner::Alone).await];
+        }
+        let all = join_all(sets.iter().map(|set| inner.decide(set, span, Manner::Gathered)));
         let mut all = pin!(all);
         // The first look at each gathers its question; then all go together.
         let answers = std::future::poll_fn(|cx| {
@@ -185,6 +193,19 @@ impl fmt::Debug for RedisStore {
     }
 }
 
+/// When a question was put, and how long its caller waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) sent: Instant,
+    pub(crate) deadline: Duration,
+}
+
+impl Span {
+    fn end(self) -> Instant {
+        self.sent + self.deadline
+    }
+}
+
 /// Whether a question goes by itself if it can, or waits for those that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -204,9 +225,10 @@ impl Inner {
     async fn decide(
         self: &Arc<Self>,
         set: &ChargeSet<'_>,
-        sent: Instant,
+        span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
+        let sent = span.sent;
         let remembered = self.denials.as_ref().and_then(|denials| denials.find(set, sent));
         if let Some(refusal) = remembered {
             self.shared.counters.count_remembered();
@@ -215,7 +237,7 @@ impl Inner {
         let answer = {
             // Cleared when the answer is there, and also if the caller leaves before.
             let _clearing = self.clearing(set);
-            self.ask(set, sent + self.shared.deadline, manner).await
+            self.ask(set, span, manner).await
         };
         if let (Some(denials), Ok(decision)) = (&self.denials, &answer) {
             denials.learn(set, decision, sent);
@@ -229,7 +251,7 @@ impl Inner {
     async fn ask(
         self: &Arc<Self>,
         set: &ChargeSet<'_>,
-        deadline: Instant,
+        span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
         let question = Question::new(&self.prefix, set);
@@ -239,12 +261,12 @@ impl Inner {
                 let mut slots = question.slots();
                 let slot = slots.next().unwrap_or_default();
                 if slots.any(|other| other != slot) {
-                    return Spread::new(self, set, &question, deadline).decide().await;
+                    return Spread::new(self, set, &question, span).decide().await;
                 }
                 Some(slot)
             }
         };
-        self.put(set, question, slot, deadline, manner).await
+        self.put(set, question, slot, span, manner).await
     }
 
     /// Puts one question about one slot.
@@ -253,18 +275,25 @@ impl Inner {
         set: &ChargeSet<'_>,
         question: Question,
         slot: Option<u16>,
-        deadline: Instant,
+        span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
         let permit = self.shared.permit().ok_or_else(Failure::overloaded)?;
-        let pending = match &self.topology {
-            Topology::Single(node) => pending(node, question, None, permit, deadline, manner),
+        let node = match &self.topology {
+            Topology::Single(node) => Arc::clone(node),
             Topology::Cluster(cluster) => {
-                let node = cluster.owner(slot.unwrap_or_default(), deadline).await?;
-                pending(&node, question, slot, permit, deadline, manner)
+                cluster.owner(slot.unwrap_or_default(), span.end()).await?
             }
         };
-        let (at, answer) = pending.reply(deadline).await?;
+        let pending = match manner {
+            Manner::Alone => {
+                // One who is in a hurry does not make a server late.
+                let lost = span.sent + self.shared.deadline;
+                node.ask(question, slot, permit, lost)
+            }
+            Manner::Gathered => node.gather(question, slot, permit),
+        };
+        let (at, answer) = pending.reply(span.end()).await?;
         decision(set, at, answer)
     }
 
@@ -279,20 +308,6 @@ impl Inner {
         let changes = |op: &Op| matches!(op, Op::Refund { .. } | Op::Reset);
         let concerned = set.charges().iter().any(|charge| changes(&charge.op));
         concerned.then_some(Clearing { denials, set })
-    }
-}
-
-fn pending(
-    node: &Arc<Node>,
-    question: Question,
-    slot: Option<u16>,
-    permit: Permit,
-    deadline: Instant,
-    manner: Manner,
-) -> Pending {
-    match manner {
-        Manner::Alone => node.ask(question, slot, permit, deadline),
-        Manner::Gathered => node.gather(question, slot, permit),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::StoreErrorKind;
 
 use super::{Link, Node};
-use crate::connect::query;
+use crate::connect::{CONNECT, query};
 use crate::failure::Failure;
 
 /// The pause after a failed attempt; it doubles with each, up to [`LONGEST_PAUSE`].
@@ -51,7 +51,9 @@ async fn attempt(node: &Weak<Node>) -> Option<Result<Link, Failure>> {
     };
     let connected = async {
         let mut connection = locator.connect(&shared.connector).await?;
-        examine(&mut connection, shared.deadline, locator.may_be_replica()).await?;
+        // However long decisions may take: an attempt that leads nowhere has to end.
+        let patience = shared.deadline.min(CONNECT);
+        examine(&mut connection, patience, locator.may_be_replica()).await?;
         Ok(connection)
     };
     let connected: Result<MultiplexedConnection, Failure> = connected.await;

@@ -252,7 +252,7 @@ fn range(range: &Value, asked: &Address) -> Option<Range> {
     let host = match host {
         // A server that does not know its own address is where it was asked.
         Value::Nil => asked.host.clone(),
-        Value::BulkString(bytes) if bytes.is_empty() => asked.host.clone(),
+        Value::BulkString(bytes) if bytes.is_empty() || bytes == b"?" => asked.host.clone(),
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok()?,
         _ => return None,
     };

@@ -174,6 +174,24 @@ async fn no_room_for_one_more() {
     drained(&store).await;
 }
 
+/// A caller in a hurry is told in time, and the server does not count as down for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_deadline_is_the_callers_own() {
+    let server = Server::start();
+    let store = store_with_deadline(&server.url(), Duration::from_secs(20));
+    served(&store, "key").await;
+    server.pause();
+    let hurried = store.with_deadline(Duration::from_millis(20));
+    for _ in 0..10 {
+        assert_eq!(take(&hurried, "key").await.unwrap_err().kind(), StoreErrorKind::Timeout);
+    }
+    assert!(!store.stats().is_breaker_open());
+    server.resume();
+    // At once: it was never given up.
+    assert!(take(&store, "key").await.is_ok());
+    drained(&store).await;
+}
+
 /// A caller that leaves takes nothing with it, and what it leaves behind is finished.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_stall_nobody() {

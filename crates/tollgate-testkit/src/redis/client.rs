@@ -47,10 +47,11 @@ impl Client {
             bytes.extend(b"\r\n");
         }
         self.stream.get_mut().write_all(&bytes)?;
-        self.read()
+        self.receive()
     }
 
-    fn read(&mut self) -> io::Result<Reply> {
+    /// Waits for one more reply, where a command is answered with several.
+    pub fn receive(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -64,7 +65,7 @@ impl Client {
             "-" => Reply::Error(rest.to_owned()),
             ":" => Reply::Integer(number()?),
             "$" => Reply::Bulk(self.bulk(number()?)?),
-            "*" => Reply::Array((0..number()?).map(|_| self.read()).collect::<io::Result<_>>()?),
+            "*" => Reply::Array((0..number()?).map(|_| self.receive()).collect::<io::Result<_>>()?),
             _ => return Err(wrong()),
         })
     }

@@ -9,7 +9,7 @@ use std::sync::{LazyLock, Mutex};
 use std::{env, fs, io, process, thread};
 
 /// What to do where a program is missing.
-const INSTALL: &str = "apt-get install redis-server redis-sentinel openssl util-linux";
+const INSTALL: &str = "apt-get install redis-server openssl util-linux";
 
 /// A running program.
 #[derive(Debug)]
