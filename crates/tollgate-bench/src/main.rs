@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod policy;
 mod report;
 mod workload;
 
@@ -28,6 +29,28 @@ struct Args {
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
     Memory(MemoryArgs),
+    /// Policies of ten rules and of a thousand: nanoseconds to find those that apply
+    Policy(PolicyArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PolicyArgs {
+    /// Print one JSON object per row
+    #[arg(long)]
+    json: bool,
+    /// Interleaved runs of each size
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=11))]
+    runs: u8,
+    /// Ask less often: a second, and noisier
+    #[arg(long)]
+    quick: bool,
+}
+
+impl From<PolicyArgs> for policy::Plan {
+    fn from(args: PolicyArgs) -> Self {
+        let format = if args.json { report::Format::Json } else { report::Format::Table };
+        Self { format, runs: args.runs.into(), quick: args.quick }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,8 +84,12 @@ impl From<MemoryArgs> for memory::Plan {
 }
 
 fn main() -> ExitCode {
-    let Bench::Memory(args) = Args::parse().bench;
-    match memory::run(&args.into(), &mut io::stdout().lock()) {
+    let out = &mut io::stdout().lock();
+    let measured = match Args::parse().bench {
+        Bench::Memory(args) => memory::run(&args.into(), out),
+        Bench::Policy(args) => policy::run(&args.into(), out),
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever was reading has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
