@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod policy;
 mod redis;
 mod report;
 mod workload;
@@ -29,6 +30,8 @@ struct Args {
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
     Memory(Options),
+    /// Policies of ten rules and of a thousand: nanoseconds to find those that apply
+    Policy(Options),
     /// Limiters that share a Redis: decisions per second, latency, and what they cost Redis
     Redis(Options),
 }
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
     let out = &mut io::stdout().lock();
     let measured = match Args::parse().bench {
         Bench::Memory(options) => memory::run(&options.into(), out),
+        Bench::Policy(options) => policy::run(&options.into(), out),
         Bench::Redis(options) => redis::run(&options.into(), out),
     };
     match measured {

@@ -153,24 +153,33 @@ impl AxisIndex {
     }
 }
 
-/// How many rules ask for each value of each axis.
-fn crowds(rules: &[Compiled]) -> HashMap<(usize, &str), usize> {
+/// How many conditions ask for each value, and for each head, of each axis.
+fn crowds(rules: &[Compiled]) -> HashMap<(usize, bool, &str), usize> {
     let mut crowds = HashMap::new();
-    for test in rules.iter().flat_map(|rule| &rule.conditions) {
-        if let Some(text) = test.glob.literal() {
-            *crowds.entry((test.axis, text)).or_insert(0) += 1;
-        }
+    for place in rules.iter().flat_map(|rule| &rule.conditions).map(place) {
+        *crowds.entry(place).or_insert(0) += 1;
     }
     crowds
 }
 
-/// The condition of a rule that tells most: the value the fewest ask for, or else the longest head.
-fn telling<'r>(rule: &'r Compiled, crowds: &HashMap<(usize, &str), usize>) -> Option<&'r Test> {
-    let literals = rule.conditions.iter().filter_map(|test| Some((test, test.glob.literal()?)));
-    let rarest = literals.min_by_key(|(test, text)| crowds[&(test.axis, *text)]);
-    rarest.map(|(test, _)| test).or_else(|| {
-        let headed = rule.conditions.iter().filter(|test| !test.glob.head().is_empty());
-        headed.max_by_key(|test| test.glob.head().len())
+/// What a condition is filed under: its axis, whether it is a pattern, and its value or head.
+fn place(test: &Test) -> (usize, bool, &str) {
+    (test.axis, test.glob.literal().is_none(), test.glob.head())
+}
+
+/// The condition of a rule that tells most: what the fewest ask for, of equals a value, of patterns
+/// that with the longest head. One without a head tells nothing.
+fn telling<'r>(
+    rule: &'r Compiled,
+    crowds: &HashMap<(usize, bool, &str), usize>,
+) -> Option<&'r Test> {
+    let telling = rule.conditions.iter().filter(|test| {
+        let (_, is_pattern, text) = place(test);
+        !is_pattern || !text.is_empty()
+    });
+    telling.min_by_key(|test| {
+        let (_, is_pattern, text) = place(test);
+        (crowds[&place(test)], is_pattern, usize::MAX - text.len())
     })
 }
 
@@ -289,5 +298,9 @@ mod tests {
             panic!("no list is written");
         };
         assert_eq!(charges.rules().collect::<Vec<_>>(), [77]);
+        // Five hundred ask for the method, and one for what the route starts with.
+        let subject = Subject::new().with("route", "/api/76/x").with("method", "GET");
+        let facts = Facts::new(&policy.axes, &policy.units, &subject, &Costs::default());
+        assert_eq!(policy.index.candidates(&facts).collect::<Vec<_>>(), [76]);
     }
 }
