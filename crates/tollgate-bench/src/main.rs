@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod middleware;
 mod report;
 mod workload;
 
@@ -28,6 +29,31 @@ struct Args {
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
     Memory(MemoryArgs),
+    /// Layers around an axum server over loopback: requests per second
+    Middleware(MiddlewareArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct MiddlewareArgs {
+    /// Print one JSON object per row
+    #[arg(long)]
+    json: bool,
+    /// Interleaved runs of each contender
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..=51))]
+    runs: u8,
+    /// Connections kept alive, each with one request at a time
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    connections: u16,
+}
+
+impl From<MiddlewareArgs> for middleware::Plan {
+    fn from(args: MiddlewareArgs) -> Self {
+        Self {
+            format: report::Format::of(args.json),
+            runs: args.runs.into(),
+            connections: args.connections.into(),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -49,10 +75,7 @@ struct MemoryArgs {
 impl From<MemoryArgs> for memory::Plan {
     fn from(args: MemoryArgs) -> Self {
         Self {
-            format: match args.json {
-                true => report::Format::Json,
-                false => report::Format::Table,
-            },
+            format: report::Format::of(args.json),
             runs: args.runs.into(),
             quick: args.quick,
             filter: args.filter,
@@ -61,8 +84,12 @@ impl From<MemoryArgs> for memory::Plan {
 }
 
 fn main() -> ExitCode {
-    let Bench::Memory(args) = Args::parse().bench;
-    match memory::run(&args.into(), &mut io::stdout().lock()) {
+    let mut out = io::stdout().lock();
+    let measured = match Args::parse().bench {
+        Bench::Memory(args) => memory::run(&args.into(), &mut out),
+        Bench::Middleware(args) => middleware::run(&args.into(), &mut out),
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever was reading has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
