@@ -55,6 +55,15 @@ pub(crate) enum Passage {
     Refuse(Admission, Cause),
 }
 
+/// What is clear of a request at once.
+#[derive(Debug)]
+pub(crate) enum Prompt {
+    /// What becomes of it.
+    Clear(Passage),
+    /// That something has to be waited for; with the store's answer, if it has given one.
+    Wait(Option<Asked>),
+}
+
 /// An admission, and what is to be charged behind it.
 pub(crate) type Asked = (Admission, Option<Deferred>);
 
@@ -82,11 +91,10 @@ impl<S: Store + 'static> Reception<S> {
         }
     }
 
-    /// The passage of a request that needs no waiting; `None` where something has to be waited for,
-    /// with the answer if the store has given one.
-    pub(crate) fn ask_now(&self, request: &Parts) -> Result<Passage, Option<Asked>> {
+    /// The passage of a request, as far as it is clear without waiting.
+    pub(crate) fn ask_now(&self, request: &Parts) -> Prompt {
         if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
-            return Err(None);
+            return Prompt::Wait(None);
         }
         let client = self.client(request);
         let values = self.axes.values(request, &client);
@@ -95,9 +103,9 @@ impl<S: Store + 'static> Reception<S> {
         let costs = self.costs(request);
         let question = pin!(self.gate.admit_deferring(&subject, &costs));
         match question.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(asked) => self.without_waiting(asked, Patience::OfRules),
+            Poll::Ready(asked) => self.without_waiting(asked),
             // The store does not keep what it promised. Asking again may charge twice.
-            Poll::Pending => Err(None),
+            Poll::Pending => Prompt::Wait(None),
         }
     }
 
@@ -160,11 +168,11 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// The passage, if it is clear without waiting.
-    fn without_waiting(&self, asked: Asked, patience: Patience) -> Result<Passage, Option<Asked>> {
-        match self.next(asked, patience, Micros::ZERO) {
-            Next::Done(passage) => Ok(passage),
-            Next::Hold { then: Then::Pass(asked), .. } => Err(Some(asked)),
-            Next::Hold { then: Then::AskAgain(admission), .. } => Err(Some((admission, None))),
+    fn without_waiting(&self, asked: Asked) -> Prompt {
+        match self.next(asked, Patience::OfRules, Micros::ZERO) {
+            Next::Done(passage) => Prompt::Clear(passage),
+            Next::Hold { then: Then::Pass(asked), .. } => Prompt::Wait(Some(asked)),
+            Next::Hold { then: Then::AskAgain(refused), .. } => Prompt::Wait(Some((refused, None))),
         }
     }
 

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::guard::{Guard, Pending};
 use crate::body::ResponseBody;
-use crate::reception::{Asked, Passage, Patience};
+use crate::reception::{Asked, Passage, Patience, Prompt};
 use crate::refusal::Protocol;
 
 pin_project! {
@@ -62,8 +62,8 @@ where
         let protocol = Protocol::of(&parts.headers);
         let mut onward = Some((inner, body));
         let stage = match guard.reception.ask_now(&parts) {
-            Ok(passage) => enter(&guard, protocol, &mut onward, parts, passage),
-            Err(first) => Stage::Asking { passage: ask(&guard, parts, first) },
+            Prompt::Clear(passage) => enter(&guard, protocol, &mut onward, parts, passage),
+            Prompt::Wait(first) => Stage::Asking { passage: ask(&guard, parts, first) },
         };
         Self { guard, protocol, onward, stage }
     }
@@ -130,8 +130,10 @@ where
                         Err(error) => return Poll::Ready(Err(error)),
                     };
                     match settle(this.guard, admission, response) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
-                        Err((admission, response)) => Stage::Settling { admission, response },
+                        Settled::Now(response) => return Poll::Ready(Ok(response)),
+                        Settled::Later(admission, response) => {
+                            Stage::Settling { admission, response }
+                        }
                     }
                 }
                 StageProjection::Settling { admission, .. } => {
@@ -158,22 +160,30 @@ where
     }
 }
 
-/// The answer with its limits told, or, if its cost takes time to settle, what is to be waited for.
+/// An answer whose cost was looked at.
+enum Settled<R> {
+    /// Its limits are told.
+    Now(Response<ResponseBody<R>>),
+    /// The store has to be waited for first.
+    Later(Pending, Response<R>),
+}
+
+/// Settles what an answer says it cost.
 fn settle<S: Store + 'static, R>(
     guard: &Arc<Guard<S>>,
     admission: &Arc<Admission>,
     response: Response<R>,
-) -> Result<Response<ResponseBody<R>>, (Pending, Response<R>)> {
+) -> Settled<R> {
     if !guard.settles() {
-        return Ok(told(guard, admission, response));
+        return Settled::Now(told(guard, admission, response));
     }
     let (parts, body) = response.into_parts();
     let actual = guard.actual(&parts);
     let response = Response::from_parts(parts, body);
     match actual.map(|actual| guard.settle(admission, actual)) {
-        None => Ok(told(guard, admission, response)),
-        Some(Ok(settled)) => Ok(told(guard, &settled, response)),
-        Some(Err(pending)) => Err((pending, response)),
+        None => Settled::Now(told(guard, admission, response)),
+        Some(Ok(settled)) => Settled::Now(told(guard, &settled, response)),
+        Some(Err(pending)) => Settled::Later(pending, response),
     }
 }
 

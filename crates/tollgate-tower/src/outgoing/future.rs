@@ -22,19 +22,19 @@ use crate::refusal::Cause;
 /// The answer to a call, once it is there.
 pub struct ResponseFuture<R, E> {
     // On the heap, which is nothing beside a call over a network.
-    answer: Pin<Box<dyn Future<Output = Result<Response<R>, CallError<E>>> + Send>>,
+    answer: Pin<Box<dyn Future<Output = Answer<R, E>> + Send>>,
 }
 
+type Answer<R, E> = Result<Response<R>, CallError<E>>;
+
 impl<R, E> ResponseFuture<R, E> {
-    pub(super) fn new(
-        answer: impl Future<Output = Result<Response<R>, CallError<E>>> + Send + 'static,
-    ) -> Self {
+    pub(super) fn new(answer: impl Future<Output = Answer<R, E>> + Send + 'static) -> Self {
         Self { answer: Box::pin(answer) }
     }
 }
 
 impl<R, E> Future for ResponseFuture<R, E> {
-    type Output = Result<Response<R>, CallError<E>>;
+    type Output = Answer<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.answer.as_mut().poll(context)

@@ -19,19 +19,19 @@ use super::service::SingleFlight;
 /// The answer to a request, once it is there.
 pub struct ResponseFuture<R: Body, E> {
     // On the heap: whoever waits for an expensive call does not notice.
-    answer: Pin<Box<dyn Future<Output = Result<Response<FlightBody<R>>, E>> + Send>>,
+    answer: Pin<Box<dyn Future<Output = Answer<R, E>> + Send>>,
 }
 
+type Answer<R, E> = Result<Response<FlightBody<R>>, E>;
+
 impl<R: Body, E> ResponseFuture<R, E> {
-    pub(super) fn new(
-        answer: impl Future<Output = Result<Response<FlightBody<R>>, E>> + Send + 'static,
-    ) -> Self {
+    pub(super) fn new(answer: impl Future<Output = Answer<R, E>> + Send + 'static) -> Self {
         Self { answer: Box::pin(answer) }
     }
 }
 
 impl<R: Body, E> Future for ResponseFuture<R, E> {
-    type Output = Result<Response<FlightBody<R>>, E>;
+    type Output = Answer<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.answer.as_mut().poll(context)
