@@ -194,7 +194,8 @@ fn step(shape: Shape) -> impl Strategy<Value = Step> {
     ]
 }
 
-fn amount() -> impl Strategy<Value = Amount> {
+/// Random amounts.
+pub fn amount() -> impl Strategy<Value = Amount> {
     prop_oneof![
         4 => (1..=4_u64).prop_map(Amount::Units),
         4 => (1..=256_u64).prop_map(Amount::Share),
@@ -204,7 +205,8 @@ fn amount() -> impl Strategy<Value = Amount> {
     ]
 }
 
-fn pause() -> impl Strategy<Value = Pause> {
+/// Random spans of time.
+pub fn pause() -> impl Strategy<Value = Pause> {
     prop_oneof![
         2 => (0..=3_u64).prop_map(Pause::Micros),
         2 => (0..=10_000_000_u64).prop_map(Pause::Micros),

@@ -11,6 +11,8 @@
 //! refund(&mut State, &Meter, …) → units given back
 //! ```
 //!
+//! [`decide`] does so for a whole set.
+//!
 //! The Rust here is the specification. Every number that decides is an integer below 2^53, so that
 //! a Lua script can do the same with doubles; wider integers appear only where a limit was changed
 //! under a bucket or where the product is compared at once.
@@ -30,8 +32,12 @@ use crate::time::{Micros, Timestamp};
 
 pub mod bucket;
 pub mod fixed_window;
+mod set;
 pub mod sliding_log;
 pub mod sliding_window;
+
+pub use set::decide;
+pub(crate) use set::{Member, carry_out, outcome, reading};
 
 use bucket::Debt;
 use fixed_window::Window;

@@ -122,10 +122,10 @@ impl Outcome {
 /// The outcomes of one set, in the order of its charges.
 ///
 /// Reads as a slice. One outcome, by far the most common, is held in place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Outcomes(Held);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Held {
     One(Outcome),
     Many(Vec<Outcome>),
@@ -146,9 +146,22 @@ impl From<Vec<Outcome>> for Outcomes {
 
 impl FromIterator<Outcome> for Outcomes {
     fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
-        Self(Held::Many(outcomes.into_iter().collect()))
+        let mut outcomes = outcomes.into_iter();
+        match (outcomes.next(), outcomes.next()) {
+            (Some(outcome), None) => Self(Held::One(outcome)),
+            (one, two) => Self(Held::Many(one.into_iter().chain(two).chain(outcomes).collect())),
+        }
     }
 }
+
+impl PartialEq for Outcomes {
+    /// Whether they are the same outcomes, however they are held.
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Outcomes {}
 
 impl Deref for Outcomes {
     type Target = [Outcome];

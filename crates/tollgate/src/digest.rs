@@ -92,12 +92,13 @@ impl Digester {
     }
 
     /// The digest of a value.
-    pub(crate) fn digest(&self, value: &str) -> Digest {
+    pub(crate) fn digest(&self, value: impl AsRef<[u8]>) -> Digest {
+        let value = value.as_ref();
         let Some((inner, outer)) = &self.salted else {
-            return Digest::of(&Sha256::new().finish(value.as_bytes()));
+            return Digest::of(&Sha256::new().finish(value));
         };
         let mut first = [0; 32];
-        let state = inner.finish(value.as_bytes());
+        let state = inner.finish(value);
         for (bytes, word) in first.chunks_exact_mut(4).zip(state) {
             bytes.copy_from_slice(&word.to_be_bytes());
         }

@@ -106,7 +106,10 @@ impl<S: Store> Gate<S> {
     /// lowered one counts what was taken before.
     pub fn set_policy(&self, policy: impl Into<Arc<Policy>>) -> Arc<Policy> {
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *current, policy.into())
+        let before = std::mem::replace(&mut *current, policy.into());
+        drop(current);
+        self.limiter.store().forget_refusals();
+        before
     }
 
     /// The store with its verbs, for charges without a policy.

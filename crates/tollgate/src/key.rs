@@ -21,11 +21,36 @@
 //! In a rule's key every byte of a name or value that could be mistaken for a separator is escaped
 //! as `%XX`, so two different subjects never share a bucket, whatever their values contain. The
 //! scope keeps the two kinds apart: no key made by hand equals a rule's.
+//!
+//! A store in another process knows a bucket by its *name* ([`Prefix::name`]), which has all of it in
+//! one text:
+//!
+//! ```text
+//! tollgate:{user=42}:per-user:tb:60s            of a rule: all axes in the braces
+//! tollgate:{tenant=acme}:plan:sw:60s:user=42    of one colocated by tenant
+//! tollgate:{}:everybody:fw:1s                   of one without axes
+//! tollgate:{user:42}::sl:900s                   by hand: no rule
+//! └──┬───┘ └───┬───┘ └─┬─┘ │  └ period
+//!  prefix     tag     rule └ algorithm
+//! ```
+//!
+//! Braces stand nowhere else, so the tag is what Redis Cluster chooses a slot by: buckets of one
+//! subject lie together (of one tenant, with [`colocate`](crate::Rule::colocate)), those of different
+//! ones apart. A rule's name is never empty, so no name made by hand is a rule's.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
 
-use crate::digest::Digest;
+use crate::algorithm::Algorithm;
+use crate::digest::{Digest, Digester};
+use crate::meter::Meter;
+use crate::quota::Period;
+
+/// A key made by hand that is longer than this stands in names as a digest.
+const LONGEST_PLAIN_KEY: usize = 128;
 
 /// What a rule's key says of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +75,17 @@ pub struct Key<'a> {
     text: Cow<'a, [u8]>,
     // How many bytes of the text name the rule; zero for a key made by hand.
     scope: u16,
+    // The part of the text by which the bucket is placed near others; all axes if it is empty.
+    tag: (u16, u16),
 }
+
+/// The tag of keys that are placed by all they say.
+const WHOLE: (u16, u16) = (0, 0);
 
 impl<'a> Key<'a> {
     /// A key made by hand: a string or bytes, used as they are.
     pub fn new(text: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { text: Cow::Borrowed(text.as_ref()), scope: 0 }
+        Self { text: Cow::Borrowed(text.as_ref()), scope: 0, tag: WHOLE }
     }
 
     /// The key of a rule for a subject's values, in the order of the rule's axes.
@@ -63,17 +93,28 @@ impl<'a> Key<'a> {
         rule: &str,
         values: impl IntoIterator<Item = (&'v str, P)>,
     ) -> Key<'static> {
+        Self::of_rule_near(rule, values, None)
+    }
+
+    /// The same, placed near all buckets that have the same value on the axis `near`.
+    pub fn of_rule_near<'v, P: Into<KeyPart<'v>>>(
+        rule: &str,
+        values: impl IntoIterator<Item = (&'v str, P)>,
+        near: Option<&str>,
+    ) -> Key<'static> {
         let mut text = Vec::with_capacity(64);
-        escape(rule, &mut text);
+        let mut tag = WHOLE;
+        escape(rule.as_bytes(), &PLAIN, &mut text);
         // Rule names are short by construction; a longer one would only lose its scope.
         let scope = u16::try_from(text.len()).unwrap_or(u16::MAX);
         for (axis, value) in values {
             text.push(b':');
-            escape(axis, &mut text);
+            let start = text.len();
+            escape(axis.as_bytes(), &PLAIN, &mut text);
             match value.into() {
                 KeyPart::Plain(value) => {
                     text.push(b'=');
-                    escape(value, &mut text);
+                    escape(value.as_bytes(), &PLAIN, &mut text);
                 }
                 KeyPart::Hashed(digest) => {
                     text.extend(b"=#");
@@ -81,8 +122,11 @@ impl<'a> Key<'a> {
                 }
                 KeyPart::Missing => {}
             }
+            if near == Some(axis) {
+                tag = short(start..text.len()).unwrap_or(WHOLE);
+            }
         }
-        Key { text: Cow::Owned(text), scope }
+        Key { text: Cow::Owned(text), scope, tag }
     }
 
     /// The key's bytes.
@@ -96,6 +140,19 @@ impl<'a> Key<'a> {
         &self.text[..usize::from(self.scope)]
     }
 
+    /// What a rule's key is placed by, and what it says before and after that.
+    fn tag_and_rest(&self) -> (&[u8], [&[u8]; 2]) {
+        let scope = usize::from(self.scope);
+        match (scope, self.tag) {
+            (0, _) => (&[], [&[], &[]]),
+            (_, WHOLE) => (self.text.get(scope + 1..).unwrap_or_default(), [&[], &[]]),
+            (_, (start, end)) => {
+                let (start, end) = (usize::from(start), usize::from(end));
+                (&self.text[start..end], [&self.text[scope..start - 1], &self.text[end..]])
+            }
+        }
+    }
+
     /// The key as a store looks at it.
     #[inline(always)]
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {
@@ -104,7 +161,62 @@ impl<'a> Key<'a> {
 
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
-        Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope }
+        Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope, tag: self.tag }
+    }
+}
+
+/// A range that fits a key's fields.
+fn short(range: Range<usize>) -> Option<(u16, u16)> {
+    Some((u16::try_from(range.start).ok()?, u16::try_from(range.end).ok()?))
+}
+
+/// What all names of a store begin with, so that several may share a server.
+///
+/// ```
+/// use tollgate::{Algorithm, Key, Meter, Prefix};
+///
+/// let prefix: Prefix = "shop".parse()?;
+/// let meter = Meter::new("100/min".parse()?, Algorithm::TokenBucket)?;
+/// let key = Key::of_rule("per-user", [("user", "42")]);
+/// assert_eq!(prefix.name(&key, &meter), b"shop:{user=42}:per-user:tb:60s");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Prefix(Cow<'static, str>);
+
+impl Prefix {
+    /// The longest prefix, in bytes.
+    pub const MAX: usize = 64;
+
+    /// The name of the bucket that `key` and `meter` belong to; another for every other bucket.
+    pub fn name(&self, key: &Key<'_>, meter: &Meter) -> Vec<u8> {
+        let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 24);
+        name.extend_from_slice(self.0.as_bytes());
+        name.extend_from_slice(b":{");
+        if key.scope().is_empty() {
+            spell_by_hand(&key.text, &mut name);
+        }
+        let (tag, [before, after]) = key.tag_and_rest();
+        name.extend_from_slice(tag);
+        name.extend_from_slice(b"}:");
+        name.extend_from_slice(key.scope());
+        name.push(b':');
+        name.extend_from_slice(short_name(meter.algorithm()));
+        name.push(b':');
+        spell_period(meter.period(), &mut name);
+        name.extend_from_slice(before);
+        name.extend_from_slice(after);
+        name
+    }
+
+    /// A pattern, as `SCAN` takes it, of the names of all buckets of a rule.
+    pub fn names_of_rule(&self, rule: &str) -> Vec<u8> {
+        let mut pattern = Vec::with_capacity(self.0.len() + rule.len() + 8);
+        pattern.extend_from_slice(self.0.as_bytes());
+        pattern.extend_from_slice(b":{*}:");
+        escape(rule.as_bytes(), &PLAIN, &mut pattern);
+        pattern.extend_from_slice(b":*");
+        pattern
     }
 }
 
@@ -117,7 +229,8 @@ pub(crate) struct KeyRef<'a> {
 
 impl<'a> From<KeyRef<'a>> for Key<'a> {
     fn from(KeyRef { text, scope }: KeyRef<'a>) -> Self {
-        Self { text: Cow::Borrowed(text), scope }
+        // Only stores in this process look at keys this way, and they place nothing.
+        Self { text: Cow::Borrowed(text), scope, tag: WHOLE }
     }
 }
 
@@ -141,7 +254,7 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 
 impl From<String> for Key<'static> {
     fn from(text: String) -> Self {
-        Self { text: Cow::Owned(text.into_bytes()), scope: 0 }
+        Self { text: Cow::Owned(text.into_bytes()), scope: 0, tag: WHOLE }
     }
 }
 
@@ -158,6 +271,51 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
+impl Default for Prefix {
+    /// `tollgate`.
+    fn default() -> Self {
+        Self(Cow::Borrowed("tollgate"))
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let plain = |byte: u8| is_plain(byte) || byte == b':';
+        match text.len() {
+            1..=Self::MAX if text.bytes().all(plain) => Ok(Self(Cow::Owned(text.to_owned()))),
+            _ => Err(PrefixError { text: text.chars().take(80).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A text that cannot begin names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixError {
+    text: String,
+}
+
+impl fmt::Display for PrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = Prefix::MAX;
+        write!(
+            f,
+            "prefix {:?} does not begin names: write 1 to {most} of ASCII letters, digits and \
+             \"-_./@+~,!$:\", such as \"shop\"",
+            self.text
+        )
+    }
+}
+
+impl Error for PrefixError {}
+
 /// Whether a byte stands for itself in a rule's key. Separators, braces (Cluster's hash tags), glob
 /// characters and everything that is not printable ASCII do not.
 const fn is_plain(byte: u8) -> bool {
@@ -165,8 +323,11 @@ const fn is_plain(byte: u8) -> bool {
         || matches!(byte, b'-' | b'_' | b'.' | b'/' | b'@' | b'+' | b'~' | b',' | b'!' | b'$')
 }
 
-/// [`is_plain`] of every byte, for keys are spelled once per charge.
-const PLAIN: [bool; 256] = {
+/// Which bytes stand for themselves, looked up because keys are spelled once per charge.
+type Table = [bool; 256];
+
+/// [`is_plain`] of every byte.
+const PLAIN: Table = {
     let mut plain = [false; 256];
     let mut byte = 0;
     while byte < plain.len() {
@@ -176,11 +337,20 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-fn escape(text: &str, into: &mut Vec<u8>) {
+/// The same for keys made by hand, which have no separators to be mistaken for.
+const PLAIN_BY_HAND: Table = {
+    let mut plain = PLAIN;
+    plain[b':' as usize] = true;
+    plain[b'=' as usize] = true;
+    plain[b'|' as usize] = true;
+    plain
+};
+
+fn escape(text: &[u8], plain: &Table, into: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     // Whole runs at a time, for most values are plain from end to end.
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|&byte| !PLAIN[usize::from(byte)]) {
+    let mut rest = text;
+    while let Some(at) = rest.iter().position(|&byte| !plain[usize::from(byte)]) {
         let byte = rest[at];
         let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
         into.extend_from_slice(&rest[..at]);
@@ -188,6 +358,37 @@ fn escape(text: &str, into: &mut Vec<u8>) {
         rest = &rest[at + 1..];
     }
     into.extend_from_slice(rest);
+}
+
+/// A key made by hand within a name: escaped, or as a digest if it is long. A plain # is escaped.
+fn spell_by_hand(text: &[u8], into: &mut Vec<u8>) {
+    if text.len() <= LONGEST_PLAIN_KEY {
+        return escape(text, &PLAIN_BY_HAND, into);
+    }
+    into.push(b'#');
+    into.extend(Digester::default().digest(text).to_hex());
+}
+
+/// An algorithm within a name.
+const fn short_name(algorithm: Algorithm) -> &'static [u8] {
+    match algorithm {
+        Algorithm::FixedWindow => b"fw",
+        Algorithm::SlidingLog => b"sl",
+        Algorithm::SlidingWindow => b"sw",
+        Algorithm::TokenBucket => b"tb",
+        Algorithm::LeakyBucket => b"lb",
+    }
+}
+
+/// A period within a name: in seconds, or in the largest smaller unit that it is a multiple of.
+fn spell_period(period: Period, into: &mut Vec<u8>) {
+    let micros = period.as_micros();
+    let (count, unit) = match () {
+        () if micros.is_multiple_of(1_000_000) => (micros / 1_000_000, "s"),
+        () if micros.is_multiple_of(1_000) => (micros / 1_000, "ms"),
+        () => (micros, "us"),
+    };
+    into.extend(format!("{count}{unit}").bytes());
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use std::borrow::Borrow;
 use std::future::{Future, ready};
 use std::mem;
 
-use crate::algorithm::{Ask, Standing};
+use crate::algorithm::Ask;
 use crate::charge::{ChargeSet, Cost, Enforcement, Op};
 use crate::clock::{Clock, SystemClock};
-use crate::decision::{Decision, Outcome, Reading, Retry, Verdict};
+use crate::decision::Decision;
 use crate::key::Key;
 use crate::meter::Meter;
 use crate::store::{Answers, Store};
-use crate::time::{Micros, Timestamp};
+use crate::time::Timestamp;
 
 mod fingerprint;
 mod line;
@@ -297,21 +297,4 @@ impl<C> std::fmt::Debug for MemoryStore<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryStore").field("keys", &self.table.keys()).finish_non_exhaustive()
     }
-}
-
-#[inline(always)]
-fn reading(meter: &Meter, standing: Standing, retry: Retry, delay: Micros, units: u64) -> Reading {
-    Reading {
-        capacity: meter.capacity(),
-        remaining: standing.remaining,
-        reset: standing.reset,
-        retry,
-        delay,
-        units,
-    }
-}
-
-#[inline(always)]
-fn outcome(enforcement: Enforcement, verdict: Verdict, reading: Reading) -> Outcome {
-    Outcome { verdict, enforcement, reading: Some(reading) }
 }

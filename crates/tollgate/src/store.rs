@@ -72,6 +72,10 @@ pub trait Store: Send + Sync {
 
     /// Decides each set, all or nothing, at one instant of this store's clock.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
+
+    /// Forgets refusals it remembers in order not to ask again, because limits have changed. Most
+    /// stores remember none.
+    fn forget_refusals(&self) {}
 }
 
 impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
@@ -80,6 +84,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
     }
+
+    fn forget_refusals(&self) {
+        (**self).forget_refusals();
+    }
 }
 
 impl<S: Store + ?Sized> Store for &S {
@@ -87,6 +95,10 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
+    }
+
+    fn forget_refusals(&self) {
+        (**self).forget_refusals();
     }
 }
 

@@ -36,6 +36,21 @@ pub struct Log {
     total: u64,
 }
 
+impl FromIterator<(Timestamp, u32)> for Log {
+    /// A log of these instants, oldest first, and the units taken at each.
+    ///
+    /// A store that keeps logs elsewhere need not fetch a whole one to read a decision off it. What
+    /// matters is the sum of the units that count, the newest instant, and for a refusal the instant
+    /// whose expiry makes room, with all the units up to it.
+    fn from_iter<I: IntoIterator<Item = (Timestamp, u32)>>(runs: I) -> Self {
+        let mut log = Self::default();
+        for (at, units) in runs {
+            log.apply(Append { expired: 0, run: Run { at: at.as_micros(), units } });
+        }
+        log
+    }
+}
+
 /// The entry a charge adds, and the runs that have expired by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Append {

@@ -2,34 +2,24 @@
 
 use smallvec::SmallVec;
 
+use super::MemoryStore;
 use super::fingerprint::Fingerprint;
 use super::line::{Locked, Place, Words};
 use super::slot::{self, Code};
 use super::table::Home;
-use super::{MemoryStore, outcome, reading};
-use crate::algorithm::{Ask, Delta, Evaluation, State};
+use crate::algorithm::{Member, State, carry_out};
 use crate::charge::{Charge, ChargeSet, Op};
 use crate::clock::Clock;
-use crate::decision::{Decision, Outcome, Outcomes, Provenance, Retry, Verdict, refuses};
-use crate::time::{Micros, Timestamp};
+use crate::decision::{Decision, Provenance};
+use crate::time::Timestamp;
 
-/// One charge of a set while its lines are locked.
-struct Entry<'t, 'a> {
-    charge: &'a Charge<'a>,
+/// Where a charge's bucket is while its line is locked.
+struct Spot<'t> {
     fingerprint: Fingerprint,
     home: Home<'t>,
     // Absent if the key is not in the table.
     place: Option<Place<'t>>,
-    state: State,
-    // Absent for refunds and resets, which always fit.
-    evaluation: Option<Evaluation<Delta>>,
-    // Units taken or given back.
-    units: u64,
-    // Whether the state must be written.
-    changed: bool,
 }
-
-type Entries<'t, 'a> = SmallVec<[Entry<'t, 'a>; 4]>;
 
 impl<C: Clock> MemoryStore<C> {
     /// Decides a set of any size, with any ops and algorithms.
@@ -40,28 +30,23 @@ impl<C: Clock> MemoryStore<C> {
             .map(|charge| self.fingerprinter.of(charge.key.as_ref(), &charge.meter))
             .collect();
         let locked = self.lock_all(&fingerprints);
-        let mut entries: Entries<'_, '_> = set
-            .charges()
-            .iter()
-            .zip(&fingerprints)
-            .map(|(charge, fingerprint)| self.enter(charge, *fingerprint, now))
+        let spots: SmallVec<[Spot<'_>; 4]> =
+            fingerprints.iter().map(|fingerprint| self.spot(*fingerprint)).collect();
+        let charges = set.charges().iter().zip(&spots);
+        let mut members: SmallVec<[Member<'_>; 4]> = charges
+            .map(|(charge, spot)| Member::new(charge, self.state(charge, spot), now))
             .collect();
-
-        let verdicts: Outcomes = entries.iter().map(|entry| entry.outcome(now)).collect();
-        let admitted = !(0..entries.len()).any(|index| refuses(&verdicts, index));
-        for entry in &mut entries {
-            entry.carry_out(admitted, now);
-        }
-        let outcomes: Outcomes = entries.iter().map(|entry| entry.outcome(now)).collect();
+        let outcomes = carry_out(&mut members, now);
 
         // Keys that are there first: a new one may be given a stale slot, and until it is written
         // the slot of a key of this very set may look stale.
-        entries.sort_by_key(|entry| entry.place.is_none());
+        let mut entries: SmallVec<[_; 4]> = spots.into_iter().zip(members).collect();
+        entries.sort_by_key(|(spot, _)| spot.place.is_none());
         // Where there is one more key.
         let mut added = SmallVec::<[usize; 4]>::new();
-        for entry in entries {
-            let home = entry.home.index;
-            if self.leave(entry, now) {
+        for (spot, member) in entries {
+            let home = spot.home.index;
+            if self.leave(spot, member, now) {
                 added.push(home);
             }
         }
@@ -89,34 +74,25 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Looks a charge's state up and evaluates it.
-    fn enter<'t, 'a>(
-        &'t self,
-        charge: &'a Charge<'a>,
-        fingerprint: Fingerprint,
-        now: Timestamp,
-    ) -> Entry<'t, 'a> {
-        let meter = &charge.meter;
+    fn spot(&self, fingerprint: Fingerprint) -> Spot<'_> {
         let home = self.table.home(fingerprint);
-        let place = self.table.find_locked(home, fingerprint);
-        let state = place.map(|place| place.state()).and_then(|words| match words.ticket() {
+        Spot { fingerprint, home, place: self.table.find_locked(home, fingerprint) }
+    }
+
+    /// Looks a charge's state up.
+    fn state(&self, charge: &Charge<'_>, spot: &Spot<'_>) -> State {
+        let meter = &charge.meter;
+        let state = spot.place.map(|place| place.state()).and_then(|words| match words.ticket() {
             Some(ticket) => self.table.side.take(ticket),
             None => slot::decode(words, Code::new(meter, &self.limits)),
         });
-        let state = state.unwrap_or_else(|| State::fresh(meter.algorithm()));
-        let ask = match charge.op {
-            Op::Take(ask) => Some(ask),
-            Op::Peek(cost) => Some(Ask::exactly(cost)),
-            Op::Refund { .. } | Op::Reset => None,
-        };
-        let evaluation = ask.map(|ask| state.evaluate(meter, ask, now));
-        let (units, changed) = (0, false);
-        Entry { charge, fingerprint, home, place, state, evaluation, units, changed }
+        state.unwrap_or_else(|| State::fresh(meter.algorithm()))
     }
 
     /// Puts a charge's state back; true if there is one more key.
-    fn leave(&self, entry: Entry<'_, '_>, now: Timestamp) -> bool {
-        let Entry { charge, fingerprint, home, place, state, changed, .. } = entry;
+    fn leave(&self, spot: Spot<'_>, member: Member<'_>, now: Timestamp) -> bool {
+        let Spot { fingerprint, home, place } = spot;
+        let Member { charge, state, changed, .. } = member;
         let meter = &charge.meter;
         let stale_at = state.stale_at(meter);
         let ticket = place.and_then(|place| place.state().ticket());
@@ -147,39 +123,5 @@ impl<C: Clock> MemoryStore<C> {
             }
             None => self.add(home, fingerprint, words, now),
         }
-    }
-}
-
-impl Entry<'_, '_> {
-    /// Makes the change a charge asks for, if it is to be made.
-    fn carry_out(&mut self, admitted: bool, now: Timestamp) {
-        let meter = &self.charge.meter;
-        match (self.charge.op, self.evaluation) {
-            (Op::Take(_), Some(Evaluation::Fits { units, delta, .. })) if admitted => {
-                self.state.apply(delta);
-                self.units = units;
-                self.changed = true;
-            }
-            (Op::Take(_) | Op::Peek(_), _) => {}
-            (Op::Refund { cost, at }, _) => {
-                self.units = self.state.refund(meter, cost, at, now);
-                self.changed = self.units > 0;
-            }
-            (Op::Reset, _) => {
-                self.state = State::fresh(meter.algorithm());
-                self.changed = true;
-            }
-        }
-    }
-
-    /// The outcome as things stand.
-    fn outcome(&self, now: Timestamp) -> Outcome {
-        let (verdict, retry, delay) = match self.evaluation {
-            Some(evaluation) => evaluation.verdict(),
-            None => (Verdict::Allow, Retry::Now, Micros::ZERO),
-        };
-        let standing = self.state.standing(&self.charge.meter, now);
-        let reading = reading(&self.charge.meter, standing, retry, delay, self.units);
-        outcome(self.charge.enforcement, verdict, reading)
     }
 }

@@ -1,14 +1,14 @@
 //! Deciding one charge: read without a lock, evaluate, lock only to write.
 
+use super::MemoryStore;
 use super::fingerprint::Fingerprint;
 use super::line::Words;
 use super::slot::{Code, Inline};
 use super::table::Home;
-use super::{MemoryStore, outcome, reading};
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Algorithm, Ask, Evaluation};
+use crate::algorithm::{Algorithm, Ask, Evaluation, outcome, reading};
 use crate::charge::{Charge, ChargeSet, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};

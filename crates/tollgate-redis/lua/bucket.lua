@@ -1,0 +1,152 @@
+
+-- token-bucket and leaky-bucket: when the key expires, and of the debt the limit it was written
+-- under, the instant of the charge, and when it is clear: µs and a fraction in limits.
+--
+-- A span of time is two numbers here as well, whole microseconds and a fraction.
+local function bucket()
+  local FORMAT, LENGTH = '<I7I7I7I7I7', 35
+  -- A lifetime is left as it is while this much of the slack remains.
+  local LEAST_SLACK = 1000000
+
+  -- When a debt of `lasts` and `fraction` under limit `from` is clear if it drains at limit `to`.
+  -- The product may be wide.
+  local function redenominated(charged, lasts, fraction, from, to)
+    local whole, rest
+    local owed = lasts * from + fraction
+    if owed < 9007199254740992 then
+      rest = owed % to
+      whole = (owed - rest) / to
+    else
+      local exact = wide()
+      whole, rest = exact.divided(exact.plus(exact.product(lasts, from), fraction), to)
+    end
+    -- Beyond any instant plus any refill nothing fits, whatever the number.
+    if charged + whole > 9007199254740991 then return 9007199254740991, 0 end
+    return charged + whole, rest
+  end
+
+  -- What is owed now under the shape's limit, and when the key expires.
+  local function owed(shape, value)
+    if not value or #value ~= LENGTH then return 0, 0 end
+    local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
+    if clear < now or (clear == now and fraction == 0) then return 0, 0, expires end
+    if limit ~= shape.limit then
+      clear, fraction = redenominated(charged, clear - charged, fraction, limit, shape.limit)
+      if clear < now then return 0, 0, expires end
+    end
+    return clear - now, fraction, expires
+  end
+
+  -- A span with `units` more on it; at most the capacity of them.
+  local function plus(shape, micros, fraction, units)
+    micros = micros + units * shape.unit
+    local fractions = units * shape.unit_fraction
+    if fractions == 0 then return micros, fraction end
+    -- Units times a fraction stay within 2^53, with another fraction they may not.
+    local limit = shape.limit
+    local rest = fractions % limit
+    micros = micros + (fractions - rest) / limit
+    if rest >= limit - fraction then return micros + 1, rest - (limit - fraction) end
+    return micros, rest + fraction
+  end
+
+  -- The fewest units that last as long as a span, given how long one lasts. The quotient of doubles
+  -- is off by a few at most, and then put right.
+  local function units_of(shape, micros, fraction)
+    local function lasts_as_long(units)
+      local reach, rest = plus(shape, 0, 0, units)
+      return reach > micros or (reach == micros and rest >= fraction)
+    end
+    local units = floor((micros * shape.limit + fraction) / shape.period)
+    while not lasts_as_long(units) do units = units + 1 end
+    while units > 0 and lasts_as_long(units - 1) do units = units - 1 end
+    return units
+  end
+
+  local function exceeds(shape, micros, fraction)
+    return micros > shape.full or (micros == shape.full and fraction > shape.full_fraction)
+  end
+
+  local function evaluate(shape, value)
+    local micros, fraction, expires = owed(shape, value)
+    local units = shape.most
+    local after, rest
+    -- No product is formed with more than the capacity.
+    local fits = units <= shape.capacity
+    if fits then
+      after, rest = plus(shape, micros, fraction, units)
+      fits = not exceeds(shape, after, rest)
+    end
+    if not fits then
+      -- A lease is content with what is left.
+      if shape.least == shape.most or exceeds(shape, micros, fraction) then return false end
+      units = shape.capacity - units_of(shape, micros, fraction)
+      if units < shape.least then return false end
+      after, rest = plus(shape, micros, fraction, units)
+    end
+    if shape.op == PEEK then return true end
+    local clear = now + after
+    local lives
+    if not expires or clear + LEAST_SLACK >= expires then
+      expires = clear + 1 + shape.slack
+      lives = lifetime(expires)
+    end
+    return true, pack(FORMAT, expires, shape.limit, now, clear, rest), lives
+  end
+
+  -- How long one unit lasts, and a full bucket.
+  local function prepare(shape)
+    local limit, period = shape.limit, shape.period
+    shape.unit_fraction = period % limit
+    shape.unit = (period - shape.unit_fraction) / limit
+    shape.full, shape.full_fraction = plus(shape, 0, 0, shape.capacity)
+  end
+
+  -- Units still owed of a debt that was written under another limit. The products may be wide.
+  local function present_units(shape, lasts, fraction, limit, since)
+    local exact = wide()
+    local owed_then = exact.plus(exact.product(lasts, limit), fraction)
+    local left = exact.minus(owed_then, exact.product(since, shape.limit))
+    if not left then return 0 end
+    local units, rest = exact.divided(left, shape.period)
+    return rest > 0 and units + 1 or units
+  end
+
+  -- In the debt's own denomination, so that what it promised under its limit still holds.
+  local function refund(shape, value)
+    if not value or #value ~= LENGTH then return end
+    local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
+    if clear < now or (clear == now and fraction == 0) then return end
+    local own = shape
+    if limit ~= shape.limit then
+      own = { limit = limit, period = shape.period, capacity = 0 }
+      prepare(own)
+    end
+    local lasts, back = clear - charged, shape.most
+    -- More than was owed at the charge cannot be owed, but for a clock that stepped back; and what
+    -- it adds cannot be given back.
+    local all = units_of(own, lasts, fraction)
+    local owing = all
+    if now > charged then
+      if own == shape then
+        owing = units_of(own, clear - now, fraction)
+      else
+        owing = present_units(shape, lasts, fraction, limit, now - charged)
+      end
+    end
+    if back > owing then back = owing end
+    if back == 0 then return end
+    if back >= all then
+      lasts, fraction = 0, 0
+    else
+      local given, rest = plus(own, 0, 0, back)
+      lasts, fraction = lasts - given, fraction - rest
+      if fraction < 0 then lasts, fraction = lasts - 1, fraction + limit end
+    end
+    clear = charged + lasts
+    if clear < now or (clear == now and fraction == 0) then return false end
+    return pack(FORMAT, expires, limit, charged, clear, fraction)
+  end
+
+  return evaluate, refund, prepare
+end

@@ -1,0 +1,112 @@
+
+local makers = {
+  [FIXED_WINDOW] = fixed_window,
+  [SLIDING_LOG] = sliding_log,
+  [SLIDING_WINDOW] = sliding_window,
+  [TOKEN_BUCKET] = bucket,
+  [LEAKY_BUCKET] = bucket,
+}
+local made = {}
+
+local function shape_of(text)
+  local algorithm, op, enforcement, group, limit, period, capacity, slack, least, most, at =
+    unpacked(SHAPE, text)
+  local make = made[algorithm]
+  if not make then
+    make = { makers[algorithm]() }
+    made[algorithm] = make
+  end
+  local shape = {
+    op = op, enforcement = enforcement, group = group, is_log = algorithm == SLIDING_LOG,
+    -- A leaky bucket gives nothing back: the places behind it were promised.
+    refundable = algorithm ~= LEAKY_BUCKET,
+    limit = limit, period = period, capacity = capacity, slack = slack,
+    least = least, most = most, at = at,
+    evaluate = make[1], refund = make[2],
+  }
+  if make[3] then make[3](shape) end
+  return shape
+end
+
+local shapes, logs = {}, false
+for index = 3, #ARGV do
+  local shape = shape_of(ARGV[index])
+  shapes[index - 3] = shape
+  logs = logs or shape.is_log
+end
+
+local plan = ARGV[2]
+
+local function remember(key, value, life)
+  if type(value) == 'function' then return value() end
+  if current[key] == nil then changed[#changed + 1] = key end
+  current[key] = value
+  if life then lives[key] = life end
+end
+
+-- Reads what is not decided yet. Logs are read when their turn comes, and seldom whole.
+if not logs and done == 0 then
+  if charges > 0 then held = call('MGET', unpack(keys)) end
+else
+  local names, places = {}, {}
+  for index = done + 1, charges do
+    local high, low = 0, 0
+    if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
+    if not shapes[high % 128 * 256 + low].is_log then
+      names[#names + 1], places[#places + 1] = keys[index], index
+    end
+  end
+  local values = #names > 0 and call('MGET', unpack(names)) or names
+  for place, value in ipairs(values) do held[places[place]] = value end
+end
+
+-- Of the set at hand: its number, its first charge, what its takes would write, whether it is
+-- refused, and for each group whether any member fits.
+local set, first = done + 1, done + 1
+local values, lifetimes, refused, groups = {}, {}, false, nil
+
+for index = done + 1, charges do
+  local high, low = 128, 0
+  if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
+  local shape, key = shapes[high % 128 * 256 + low], keys[index]
+  local value = current[key]
+  if value == nil then value = held[index] end
+  local op, seen, fits = shape.op, value, true
+  if op <= PEEK then
+    local after, life, log
+    fits, after, life, log = shape.evaluate(shape, value, key)
+    values[index], lifetimes[index] = after, life
+    if shape.is_log then seen = log end
+  elseif op == RESET then
+    seen = false
+    remember(key, false)
+  elseif shape.refundable then
+    local after, life, log = shape.refund(shape, value, key)
+    if shape.is_log then seen = log end
+    if after ~= nil then remember(key, after, life) end
+  end
+  held[index] = seen or false
+  if shape.enforcement == ANY_OF then
+    groups = groups or {}
+    groups[shape.group] = groups[shape.group] or fits
+  elseif not fits and shape.enforcement == ENFORCE then
+    refused = true
+  end
+
+  if high >= 128 then
+    if groups then
+      for _, fits in pairs(groups) do refused = refused or not fits end
+    end
+    if refused then
+      refusals[#refusals + 1] = set
+    else
+      for taken = first, index do
+        if values[taken] ~= nil then remember(keys[taken], values[taken], lifetimes[taken]) end
+      end
+    end
+    set, first, refused, groups = set + 1, index + 1, false, nil
+  end
+end
+
+write_all()
+return { now, refusals, held }

@@ -1,0 +1,48 @@
+
+-- fixed-window: the end of the window last charged, and the units taken in it: as one number below a
+-- limit of 2^26, else packed behind a byte that makes the value longer than any number's. Within a
+-- window the lifetime stays the same.
+local function fixed_window()
+  -- The end of the window to count in, the units taken, and whether it is the one stored.
+  local function at(shape, value)
+    local period = shape.period
+    local number = floor(now / period)
+    if value and #value == 17 then
+      local _, finish, used = unpacked('<BI8I8', value)
+      if now < finish then return finish, used, true end
+    elseif value then
+      local total = tonumber(value)
+      local used = total % UNITS
+      local ahead = ((total - used) / UNITS - (number % WINDOWS + 1)) % WINDOWS
+      if total > 0 and ahead < AHEAD then return (number + ahead + 1) * period, used, true end
+    end
+    return (number + 1) * period, 0, false
+  end
+
+  local function stored(shape, finish, used, life)
+    if shape.limit < 67108864 and used < 67108864 then
+      local number = finish / shape.period - 1
+      return string.format('%.0f', (number % WINDOWS + 1) * UNITS + used), life
+    end
+    return pack('<BI8I8', 119, finish, used), life
+  end
+
+  local function evaluate(shape, value)
+    local finish, used, known = at(shape, value)
+    local room = shape.limit - used
+    local units = shape.most
+    if units > room then units = room end
+    if units < shape.least then return false end
+    if shape.op == PEEK then return true end
+    return true, stored(shape, finish, used + units, lifetime(finish + shape.slack))
+  end
+
+  local function refund(shape, value)
+    local finish, used, known = at(shape, value)
+    if not known or shape.at >= finish or shape.at < finish - shape.period then return end
+    local back = math.min(used, shape.most)
+    if back > 0 then return stored(shape, finish, used - back, lifetime(finish + shape.slack)) end
+  end
+
+  return evaluate, refund
+end

@@ -1,0 +1,165 @@
+//! What the script answers, made into decisions.
+//!
+//! The script says what each bucket held before; the numbers of the answer are worked out here, by
+//! the algorithms themselves. That the script came to the same verdict is checked: if it did not,
+//! nobody should rely on either.
+
+use redis::Value;
+use smallvec::SmallVec;
+use tollgate::algorithm::bucket::Debt;
+use tollgate::algorithm::fixed_window::Window;
+use tollgate::algorithm::sliding_log::Log;
+use tollgate::algorithm::sliding_window::Windows;
+use tollgate::algorithm::{State, decide};
+use tollgate::{
+    Algorithm, Charge, ChargeSet, Decision, MAX_EXACT, Meter, StoreError, StoreErrorKind,
+    Timestamp, Verdict,
+};
+
+use crate::question::Question;
+
+/// How the script counts in a fixed window that is one number.
+const UNITS: u64 = 1 << 27;
+const WINDOWS: u64 = (1 << 26) - 1;
+const AHEAD: u64 = 1 << 25;
+
+/// What the script answers to one question.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    verdict: Verdict,
+    // What each charge's bucket held.
+    held: SmallVec<[Value; 1]>,
+}
+
+/// Divides a reply among the questions it answers, and says when they were decided.
+pub(crate) fn split<'q>(
+    reply: Value,
+    questions: impl IntoIterator<Item = &'q Question>,
+) -> Result<(Timestamp, Vec<Answer>), StoreError> {
+    let Value::Array(reply) = reply else {
+        return Err(garbled("no array"));
+    };
+    let Ok([Value::Int(now), Value::Array(refusals), Value::Array(held)]) =
+        <[Value; 3]>::try_from(reply)
+    else {
+        return Err(garbled("not an instant, refusals and values"));
+    };
+    let mut values = held.into_iter();
+    let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
+    let mut refusals = refusals.into_iter().peekable();
+    let mut answers = Vec::new();
+    // The script numbers sets that have charges, from 1.
+    let mut set = 0;
+    for question in questions {
+        let held: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
+        if held.len() < question.len() {
+            return Err(garbled("fewer values than charges"));
+        }
+        set += i64::from(question.len() > 0);
+        let refused = question.len() > 0 && refusals.next_if_eq(&Value::Int(set)).is_some();
+        let verdict = if refused { Verdict::Deny } else { Verdict::Allow };
+        answers.push(Answer { verdict, held });
+    }
+    match (values.next(), refusals.next()) {
+        (None, None) => Ok((Timestamp::from_micros(now), answers)),
+        _ => Err(garbled("more than was asked")),
+    }
+}
+
+/// The decision on `set`, made at `at`, that an answer tells of.
+pub(crate) fn decision(
+    set: &ChargeSet<'_>,
+    at: Timestamp,
+    answer: Answer,
+) -> Result<Decision, StoreError> {
+    if answer.held.len() != set.len() {
+        return Err(garbled("an answer to another set"));
+    }
+    let states = set.charges().iter().zip(&answer.held);
+    let states =
+        states.map(|(charge, held)| state(charge, held, at).ok_or_else(|| garbled("no state")));
+    let mut states = states.collect::<Result<SmallVec<[State; 1]>, _>>()?;
+    let decision = decide(set, &mut states, at);
+    match decision.verdict() == answer.verdict {
+        true => Ok(decision),
+        false => Err(garbled("the script and the algorithms disagree")),
+    }
+}
+
+fn garbled(what: &'static str) -> StoreError {
+    StoreError::caused_by(StoreErrorKind::Protocol, what)
+}
+
+/// The state a charge's bucket was in; `None` if the value is none the script writes.
+fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
+    let algorithm = charge.meter.algorithm();
+    let value = match (algorithm, held) {
+        (_, Value::Nil) => return Some(State::fresh(algorithm)),
+        (Algorithm::SlidingLog, Value::Array(runs)) => return log(runs).map(State::SlidingLog),
+        (Algorithm::FixedWindow, Value::Int(number)) => {
+            let number = u64::try_from(*number).ok()?;
+            return Some(State::FixedWindow(numbered(number, &charge.meter, at)));
+        }
+        (_, Value::BulkString(value)) => value.as_slice(),
+        _ => return None,
+    };
+    match (algorithm, value.len()) {
+        (Algorithm::FixedWindow, 17) => Some(State::FixedWindow(window(value))),
+        (Algorithm::FixedWindow, _) => {
+            let number = str::from_utf8(value).ok()?.parse().ok()?;
+            Some(State::FixedWindow(numbered(number, &charge.meter, at)))
+        }
+        (Algorithm::SlidingWindow, 15) => Some(State::SlidingWindow(windows(value))),
+        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 35) => debt(value).map(State::Bucket),
+        (Algorithm::SlidingLog, _) => None,
+        // The script takes a value of another length for nothing.
+        _ => Some(State::fresh(algorithm)),
+    }
+}
+
+fn window(value: &[u8]) -> Window {
+    let [end, used] = [&value[1..9], &value[9..]].map(integer);
+    Window::new(end, used)
+}
+
+/// A window that is one number: which it is, counted modulo [`WINDOWS`] from 1, times [`UNITS`], and
+/// the units taken in it. One that is neither this nor ahead is over.
+fn numbered(number: u64, meter: &Meter, at: Timestamp) -> Window {
+    let period = meter.period().as_micros();
+    let present = at.as_micros() / period;
+    let ahead = (number / UNITS + 2 * WINDOWS - 1 - present % WINDOWS) % WINDOWS;
+    match ahead < AHEAD && number > 0 {
+        true => Window::new((present + ahead + 1) * period, number % UNITS),
+        false => Window::default(),
+    }
+}
+
+fn windows(value: &[u8]) -> Windows {
+    let [start, current, previous] = [&value[..7], &value[7..11], &value[11..]].map(integer);
+    Windows::new(start, current, previous)
+}
+
+fn debt(value: &[u8]) -> Option<Debt> {
+    // Before them stands when the key expires, which is no part of the state.
+    let [limit, charged, clear, fraction] =
+        [&value[7..14], &value[14..21], &value[21..28], &value[28..]].map(integer);
+    let sound = charged <= clear && clear <= MAX_EXACT && fraction < limit;
+    sound.then(|| Debt::new(limit, charged, clear, fraction))
+}
+
+/// A log out of instants and units in turn.
+fn log(runs: &[Value]) -> Option<Log> {
+    let runs = runs.chunks(2).map(|run| match run {
+        [Value::Int(at), Value::Int(units)] => {
+            let at = Timestamp::from_micros(u64::try_from(*at).ok()?);
+            Some((at, u32::try_from(*units).ok()?))
+        }
+        _ => None,
+    });
+    runs.collect()
+}
+
+/// A little-endian integer.
+fn integer(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}

@@ -1,0 +1,88 @@
+//! The script on one connection and nothing else: no deadline, no batching, no second attempt. For
+//! tests of the script, which drive its clock, and for measuring it.
+
+use std::sync::{Mutex, PoisonError};
+
+use redis::{Connection, Pipeline, RedisError, Value};
+use tollgate::store::Answers;
+use tollgate::{ChargeSet, Decision, Prefix, Store, StoreError, StoreErrorKind, Timestamp};
+
+use crate::answer::{decision, split};
+use crate::question::Question;
+use crate::script::{Form, ScriptClock, command};
+
+/// Sets to be decided in one call of the script.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'b, 's> {
+    /// When, or `None` for the server's own clock.
+    pub at: Option<Timestamp>,
+    /// The sets.
+    pub sets: &'b [ChargeSet<'s>],
+}
+
+/// A connection to a server that knows the script.
+pub struct Bare {
+    connection: Mutex<Connection>,
+    prefix: Prefix,
+    at: Mutex<Option<Timestamp>>,
+}
+
+impl Bare {
+    /// Loads the script and keeps the connection. The clock is the server's until one is set.
+    pub fn new(mut connection: Connection, prefix: Prefix) -> Result<Self, RedisError> {
+        command(Form::Text, ScriptClock::Server, []).exec(&mut connection)?;
+        Ok(Self { connection: Mutex::new(connection), prefix, at: Mutex::new(None) })
+    }
+
+    /// Has everything asked through [`Store`] decided at this instant from now on.
+    pub fn set_clock(&self, at: Option<Timestamp>) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// Decides batches one after the other, all sent at once.
+    pub fn decide_batches(
+        &self,
+        batches: &[Batch<'_, '_>],
+    ) -> Result<Vec<Vec<Decision>>, StoreError> {
+        let mut pipeline = Pipeline::with_capacity(batches.len());
+        let mut asked = Vec::with_capacity(batches.len());
+        for Batch { at, sets } in batches {
+            let questions = sets.iter().map(|set| Question::new(&self.prefix, set));
+            let questions: Vec<Question> = questions.collect();
+            let clock = at.map_or(ScriptClock::Server, ScriptClock::Given);
+            pipeline.add_command(command(Form::Sha, clock, &questions));
+            asked.push(questions);
+        }
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let replies: Vec<Value> = pipeline
+            .query(&mut connection)
+            .map_err(|error| StoreError::caused_by(StoreErrorKind::Unavailable, error))?;
+        let replies = replies.into_iter().zip(asked).zip(batches);
+        replies
+            .map(|((reply, questions), batch)| {
+                let (at, answers) = split(reply, &questions)?;
+                let answers = batch.sets.iter().zip(answers);
+                answers.map(|(set, answer)| decision(set, at, answer)).collect()
+            })
+            .collect()
+    }
+}
+
+impl Store for Bare {
+    /// Blocks: there is nothing to wait for but this one answer.
+    async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+        let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.decide_batches(&[Batch { at, sets }]) {
+            Ok(mut decisions) => decisions.remove(0).into_iter().map(Ok).collect(),
+            Err(error) => {
+                let kind = error.kind();
+                let mut answers: Answers =
+                    sets.iter().map(|_| Err(StoreError::new(kind))).collect();
+                if let Some(first) = answers.first_mut() {
+                    *first = Err(error);
+                }
+                answers
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What all parts of one store have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use crate::connect::Connector;
+use crate::failure::Failure;
+use crate::stats::Counters;
+use crate::topology::Locator;
+
+/// Settings and counters.
+pub(crate) struct Shared {
+    /// How long a decision may take, everything included.
+    pub(crate) deadline: Duration,
+    /// Links per server.
+    pub(crate) connections: usize,
+    /// The most sets under way.
+    pub(crate) max_in_flight: usize,
+    pub(crate) connector: Connector,
+    pub(crate) counters: Counters,
+    pub(crate) logbook: Logbook,
+    // Calls outlive their callers, and are finished here.
+    pub(crate) runtime: Handle,
+}
+
+impl Shared {
+    /// Room for one more set, or none.
+    pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
+        let fits = self.counters.enter(1, self.max_in_flight);
+        fits.then(|| Permit(Arc::clone(self)))
+    }
+}
+
+/// One set under way.
+pub(crate) struct Permit(Arc<Shared>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.counters.leave(1);
+    }
+}
+
+/// Says when servers come and go, at most about once a second of each.
+pub(crate) struct Logbook {
+    begun: Instant,
+    // Milliseconds since the beginning, plus one; zero is never.
+    lost: AtomicU64,
+    reached: AtomicU64,
+}
+
+impl Logbook {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), lost: AtomicU64::new(0), reached: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn lost(&self, locator: &Locator, failure: &Failure) {
+        if self.may_write(&self.lost) {
+            let kind = failure.kind.name();
+            tracing::warn!(server = %locator, kind, reason = %failure, "cannot use redis; fallbacks decide");
+        }
+    }
+
+    pub(crate) fn reached(&self, locator: &Locator) {
+        if self.may_write(&self.reached) {
+            tracing::info!(server = %locator, "redis is back");
+        }
+    }
+
+    fn may_write(&self, last: &AtomicU64) -> bool {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX) + 1;
+        let before = last.load(Ordering::Relaxed);
+        let due = before == 0 || now >= before + 1_000;
+        due && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,324 @@
+//! The store: from sets of charges to questions, and from answers to decisions.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use smallvec::smallvec;
+use tokio::runtime::Handle;
+use tollgate::store::Answers;
+use tollgate::{ChargeSet, Decision, Op, Prefix, Store, StoreError};
+
+use crate::answer::decision;
+use crate::connect::Connector;
+use crate::denials::Denials;
+use crate::failure::Failure;
+use crate::question::Question;
+use crate::shared::{Logbook, Shared};
+use crate::spread::Spread;
+use crate::stats::{Counters, Stats};
+use crate::topology::Topology;
+use crate::url::{RedisUrl, UrlError};
+
+/// Buckets in Redis, shared by all who use the same server and prefix.
+///
+/// Cheap to clone; clones share everything. Connections are opened in the background and closed when
+/// the last clone is dropped.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+    // Never longer than that of the whole.
+    deadline: Duration,
+}
+
+/// What a [`RedisStore`] is built with.
+#[derive(Clone, Debug)]
+pub struct RedisStoreBuilder {
+    url: RedisUrl,
+    prefix: Prefix,
+    deadline: Duration,
+    connections: usize,
+    max_in_flight: usize,
+    deny_cache: usize,
+}
+
+impl RedisStoreBuilder {
+    /// How long a decision may take, everything included: waiting, connecting, redirections. 50 ms
+    /// unless told otherwise. When it is over the answer is
+    /// [`Timeout`](tollgate::StoreErrorKind::Timeout), and the charge may have been made.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// What the names of all keys begin with; `tollgate` unless told otherwise.
+    pub fn prefix(self, prefix: Prefix) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// Connections to each server; 2 unless told otherwise, and at least 1.
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: connections.clamp(1, 64), ..self }
+    }
+
+    /// The most sets under way at a time; 16,384 unless told otherwise. One more is answered with
+    /// [`Overloaded`](tollgate::StoreErrorKind::Overloaded) at once.
+    pub fn max_in_flight(self, max_in_flight: usize) -> Self {
+        Self { max_in_flight: max_in_flight.max(1), ..self }
+    }
+
+    /// About how many refusals are remembered; 8,192 unless told otherwise, some 150 bytes each, and
+    /// 0 for none.
+    pub fn deny_cache(self, entries: usize) -> Self {
+        Self { deny_cache: entries, ..self }
+    }
+
+    /// Starts to connect, in the background, and does not wait for it: Redis may come later.
+    ///
+    /// Needs a tokio runtime with time and I/O to run in.
+    pub fn build(self) -> Result<RedisStore, BuildError> {
+        let runtime = Handle::try_current().map_err(|_| BuildError(Cause::NoRuntime))?;
+        let connector =
+            Connector::new(&self.url).map_err(|error| BuildError(Cause::File(error)))?;
+        let shared = Arc::new(Shared {
+            deadline: self.deadline,
+            connections: self.connections,
+            max_in_flight: self.max_in_flight,
+            connector,
+            counters: Counters::default(),
+            logbook: Logbook::new(),
+            runtime,
+        });
+        let topology = Topology::start(&self.url, &shared);
+        let denials = (self.deny_cache > 0).then(|| Denials::new(self.deny_cache));
+        let inner = Inner { shared, topology, prefix: self.prefix, denials };
+        Ok(RedisStore { inner: Arc::new(inner), deadline: self.deadline })
+    }
+}
+
+/// Why a store cannot be built.
+#[derive(Debug)]
+pub struct BuildError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    NoRuntime,
+    File(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::NoRuntime => f.write_str("find a tokio runtime to connect to Redis in"),
+            Cause::File(error) => write!(f, "read a file the Redis URL names: {error}"),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Cause::NoRuntime => None,
+            Cause::File(error) => Some(error),
+        }
+    }
+}
+
+impl RedisStore {
+    /// A store at a [URL](RedisUrl), with everything else as usual until told otherwise.
+    pub fn builder(url: &str) -> Result<RedisStoreBuilder, UrlError> {
+        Ok(RedisStoreBuilder {
+            url: url.parse()?,
+            prefix: Prefix::default(),
+            deadline: Duration::from_millis(50),
+            connections: 2,
+            max_in_flight: 16_384,
+            deny_cache: 8_192,
+        })
+    }
+
+    /// The same store for callers in more of a hurry: their answers come within this deadline, if it
+    /// is the shorter one. That a server is later than that does not yet make it count as down.
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        let deadline = deadline.min(self.inner.shared.deadline);
+        Self { inner: Arc::clone(&self.inner), deadline }
+    }
+
+    /// Forgets what was refused, so that every key is asked for again: after limits have changed, or
+    /// after somebody else has reset keys.
+    pub fn forget_refusals(&self) {
+        if let Some(denials) = &self.inner.denials {
+            denials.clear_all();
+        }
+    }
+
+    /// The numbers of this store since its start.
+    pub fn stats(&self) -> Stats {
+        let (servers, down) = self.inner.topology.servers();
+        self.inner.shared.counters.snapshot(servers, down)
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+        let span = Span { sent: Instant::now(), deadline: self.deadline };
+        let inner = &self.inner;
+        if let [set] = sets {
+            return smallvec![inner.decide(set, span, Manner::Alone).await];
+        }
+        let all = join_all(sets.iter().map(|set| inner.decide(set, span, Manner::Gathered)));
+        let mut all = pin!(all);
+        // The first look at each gathers its question; then all go together.
+        let answers = std::future::poll_fn(|cx| {
+            let answers = all.as_mut().poll(cx);
+            if answers.is_pending() {
+                inner.topology.go();
+            }
+            answers
+        });
+        answers.await.into()
+    }
+
+    fn forget_refusals(&self) {
+        Self::forget_refusals(self);
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// When a question was put, and how long its caller waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) sent: Instant,
+    pub(crate) deadline: Duration,
+}
+
+impl Span {
+    fn end(self) -> Instant {
+        self.sent + self.deadline
+    }
+}
+
+/// Whether a question goes by itself if it can, or waits for those that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Alone,
+    Gathered,
+}
+
+/// A store's parts.
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    topology: Topology,
+    prefix: Prefix,
+    denials: Option<Denials>,
+}
+
+impl Inner {
+    async fn decide(
+        self: &Arc<Self>,
+        set: &ChargeSet<'_>,
+        span: Span,
+        manner: Manner,
+    ) -> Result<Decision, StoreError> {
+        let sent = span.sent;
+        let remembered = self.denials.as_ref().and_then(|denials| denials.find(set, sent));
+        if let Some(refusal) = remembered {
+            self.shared.counters.count_remembered();
+            return Ok(refusal);
+        }
+        let answer = {
+            // Cleared when the answer is there, and also if the caller leaves before.
+            let _clearing = self.clearing(set);
+            self.ask(set, span, manner).await
+        };
+        if let (Some(denials), Ok(decision)) = (&self.denials, &answer) {
+            denials.learn(set, decision, sent);
+        }
+        let error = answer.as_ref().err().map(StoreError::kind);
+        self.shared.counters.count_answer(error, sent.elapsed());
+        answer
+    }
+
+    /// Asks Redis, of one slot or of several.
+    async fn ask(
+        self: &Arc<Self>,
+        set: &ChargeSet<'_>,
+        span: Span,
+        manner: Manner,
+    ) -> Result<Decision, StoreError> {
+        let question = Question::new(&self.prefix, set);
+        let slot = match &self.topology {
+            Topology::Single(_) => None,
+            Topology::Cluster(_) => {
+                let mut slots = question.slots();
+                let slot = slots.next().unwrap_or_default();
+                if slots.any(|other| other != slot) {
+                    return Spread::new(self, set, &question, span).decide().await;
+                }
+                Some(slot)
+            }
+        };
+        self.put(set, question, slot, span, manner).await
+    }
+
+    /// Puts one question about one slot.
+    pub(crate) async fn put(
+        &self,
+        set: &ChargeSet<'_>,
+        question: Question,
+        slot: Option<u16>,
+        span: Span,
+        manner: Manner,
+    ) -> Result<Decision, StoreError> {
+        let permit = self.shared.permit().ok_or_else(Failure::overloaded)?;
+        let node = match &self.topology {
+            Topology::Single(node) => Arc::clone(node),
+            Topology::Cluster(cluster) => {
+                cluster.owner(slot.unwrap_or_default(), span.end()).await?
+            }
+        };
+        let pending = match manner {
+            Manner::Alone => {
+                // One who is in a hurry does not make a server late.
+                let lost = span.sent + self.shared.deadline;
+                node.ask(question, slot, permit, lost)
+            }
+            Manner::Gathered => node.gather(question, slot, permit),
+        };
+        let (at, answer) = pending.reply(span.end()).await?;
+        decision(set, at, answer)
+    }
+
+    /// The question whether a set is admitted.
+    pub(crate) fn question(&self, set: &ChargeSet<'_>) -> Question {
+        Question::new(&self.prefix, set)
+    }
+
+    /// Forgets refusals of the buckets a set gives back to or resets, when dropped.
+    pub(crate) fn clearing<'s, 'k>(&'s self, set: &'s ChargeSet<'k>) -> Option<Clearing<'s, 'k>> {
+        let denials = self.denials.as_ref()?;
+        let changes = |op: &Op| matches!(op, Op::Refund { .. } | Op::Reset);
+        let concerned = set.charges().iter().any(|charge| changes(&charge.op));
+        concerned.then_some(Clearing { denials, set })
+    }
+}
+
+/// Forgets refusals when dropped.
+pub(crate) struct Clearing<'s, 'k> {
+    denials: &'s Denials,
+    set: &'s ChargeSet<'k>,
+}
+
+impl Drop for Clearing<'_, '_> {
+    fn drop(&mut self) {
+        self.denials.clear(self.set);
+    }
+}

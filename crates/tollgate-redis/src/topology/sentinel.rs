@@ -1,0 +1,118 @@
+//! Asking sentinels who the primary is.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Value, cmd};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tollgate::StoreErrorKind;
+
+use crate::connect::{Connector, Target, query};
+use crate::failure::Failure;
+use crate::url::Address;
+
+/// How long a sentinel has to answer, connecting included.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Sentinels that watch a primary.
+pub(crate) struct Sentinels {
+    addresses: Vec<Address>,
+    service: String,
+    // For the sentinels themselves, whose login is another.
+    connector: Connector,
+}
+
+impl Sentinels {
+    pub(super) fn new(addresses: Vec<Address>, service: String, connector: Connector) -> Self {
+        Self { addresses, service, connector }
+    }
+
+    /// Connects to the primary.
+    ///
+    /// During a fail-over sentinels may disagree, so whomever one of them names is tried, the one
+    /// most of them name first. Whether it is a primary indeed is for the node to examine.
+    pub(super) async fn connect(
+        &self,
+        connector: &Connector,
+    ) -> Result<MultiplexedConnection, Failure> {
+        let mut failure = None;
+        for address in self.primaries().await? {
+            let connected = async {
+                let mut connection = connector.connect(&Target::Address(address)).await?;
+                let role = query(&mut connection, &cmd("ROLE"), PATIENCE).await;
+                match role {
+                    Ok(Value::Array(parts)) if text(parts.first()).as_deref() == Some("slave") => {
+                        let reason = "the sentinels name a replica";
+                        Err(Failure::new(StoreErrorKind::ReadOnly, reason))
+                    }
+                    _ => Ok(connection),
+                }
+            };
+            match connected.await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::unavailable("no sentinel knows the primary")))
+    }
+
+    /// Whom the sentinels name, most often named first.
+    async fn primaries(&self) -> Result<Vec<Address>, Failure> {
+        let mut asked = JoinSet::new();
+        for address in &self.addresses {
+            let (address, service) = (address.clone(), self.service.clone());
+            let connector = self.connector.clone();
+            asked.spawn(async move {
+                let answer = ask(&connector, address, &service);
+                timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(Failure::timeout()))
+            });
+        }
+        let mut named: Vec<(Address, usize)> = Vec::new();
+        let mut failure = None;
+        while let Some(answer) = asked.join_next().await {
+            match answer.unwrap_or_else(|error| Err(Failure::unavailable(error))) {
+                Err(error) => failure = Some(error),
+                Ok(address) => match named.iter_mut().find(|(known, _)| *known == address) {
+                    Some((_, votes)) => *votes += 1,
+                    None => named.push((address, 1)),
+                },
+            }
+        }
+        if let (true, Some(failure)) = (named.is_empty(), failure) {
+            let reason = format!("no sentinel knows the primary: {failure}");
+            return Err(Failure::unavailable(reason));
+        }
+        named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
+        Ok(named.into_iter().map(|(address, _)| address).collect())
+    }
+}
+
+async fn ask(connector: &Connector, sentinel: Address, service: &str) -> Result<Address, Failure> {
+    let mut connection = connector.connect(&Target::Address(sentinel)).await?;
+    let mut command = cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(service);
+    let reply = query(&mut connection, &command, PATIENCE).await?;
+    let unknown = || Failure::unavailable(format!("a sentinel does not know {service:?}"));
+    let Value::Array(parts) = reply else {
+        return Err(unknown());
+    };
+    let port = text(parts.get(1)).and_then(|port| port.parse().ok());
+    let (host, port) = text(parts.first()).zip(port).ok_or_else(unknown)?;
+    Ok(Address { host, port })
+}
+
+fn text(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the primary of {:?}", self.service)
+    }
+}

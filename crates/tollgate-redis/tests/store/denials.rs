@@ -1,0 +1,191 @@
+//! What was refused is refused again without asking, and no longer than is right.
+
+use std::time::{Duration, Instant};
+
+use tollgate::{
+    Algorithm, Charge, ChargeSet, Cost, Decision, Enforcement, Gate, Limiter, Meter, Micros,
+    Policy, Provenance, Retry, Rule, Store, Verdict,
+};
+use tollgate_redis::RedisStore;
+use tollgate_testkit::redis::Server;
+
+use crate::{meter, store};
+
+async fn take(store: &RedisStore, meter: Meter, cost: u64) -> Decision {
+    Limiter::new(store).take("key", meter, Cost::new(cost).unwrap()).await.unwrap()
+}
+
+/// A store, and a bucket of 10 that lasts a day and is used up.
+async fn used_up(server: &Server) -> (RedisStore, Meter) {
+    let (store, daily) = (store(&server.url()), meter("10/day", Algorithm::SlidingLog));
+    assert!(take(&store, daily, 10).await.is_allowed());
+    (store, daily)
+}
+
+#[tokio::test]
+async fn a_refusal_is_remembered_with_its_numbers() {
+    let server = Server::start();
+    let (store, daily) = used_up(&server).await;
+    let first = take(&store, daily, 1).await;
+    assert_eq!((first.provenance(), first.is_allowed()), (Provenance::Store, false));
+    let calls = store.stats().calls;
+    let begun = Instant::now();
+    let mut last = take(&store, daily, 1).await;
+    while last.provenance() == Provenance::DenyCache {
+        assert!(!last.is_allowed());
+        let (then, now) =
+            (first.outcomes()[0].reading.unwrap(), last.outcomes()[0].reading.unwrap());
+        assert_eq!((now.capacity, now.remaining, now.units), (then.capacity, then.remaining, 0));
+        // Both name the same instant: the later, the less there is to wait.
+        let fits = |decision: &Decision| match decision.retry() {
+            Retry::After(span) => decision.at() + span,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(fits(&first), fits(&last));
+        assert!(last.at() >= first.at());
+        assert_eq!(store.stats().calls, calls, "Redis was asked");
+        last = take(&store, daily, 1).await;
+    }
+    // For a second at most, though there is a day to wait.
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!((last.provenance(), last.is_allowed()), (Provenance::Store, false));
+    assert!(store.stats().remembered > 0);
+}
+
+#[tokio::test]
+async fn another_cost_limit_or_algorithm_is_asked_for() {
+    let server = Server::start();
+    let (store, daily) = used_up(&server).await;
+    take(&store, daily, 2).await;
+    assert_eq!(take(&store, daily, 2).await.provenance(), Provenance::DenyCache);
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::Store);
+    // A raised limit acts at once.
+    let raised = meter("20/day", Algorithm::SlidingLog);
+    let decision = take(&store, raised, 2).await;
+    assert_eq!((decision.provenance(), decision.is_allowed()), (Provenance::Store, true));
+    let other = meter("10/day", Algorithm::TokenBucket);
+    assert!(take(&store, other, 2).await.is_allowed());
+}
+
+#[tokio::test]
+async fn it_ends_when_the_charge_fits() {
+    let server = Server::start();
+    let (store, quick) = (store(&server.url()), meter("1/100ms", Algorithm::TokenBucket));
+    let limiter = Limiter::new(&store);
+    let mut granted = 0;
+    let begun = Instant::now();
+    let mut first = None;
+    while granted < 5 {
+        let decision = limiter.take("key", quick, Cost::ONE).await.unwrap();
+        if decision.is_allowed() {
+            granted += 1;
+            first.get_or_insert(decision.at());
+            let Some(first) = first else { continue };
+            let earliest = first + Micros::from_millis(100 * (granted - 1));
+            assert!(decision.at() >= earliest, "granted too early");
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "refused for too long");
+}
+
+#[tokio::test]
+async fn a_refund_and_a_reset_clear_it() {
+    let server = Server::start();
+    let (store, daily) = (store(&server.url()), meter("10/day", Algorithm::SlidingLog));
+    let limiter = Limiter::new(&store);
+    let taken = take(&store, daily, 10).await;
+    take(&store, daily, 1).await;
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
+    limiter.refund("key", daily, Cost::ONE, taken.at()).await.unwrap();
+    assert!(take(&store, daily, 1).await.is_allowed());
+    take(&store, daily, 1).await;
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
+    limiter.reset("key", daily).await.unwrap();
+    assert!(take(&store, daily, 1).await.is_allowed());
+}
+
+#[tokio::test]
+async fn it_can_be_forgotten_and_switched_off() {
+    let server = Server::start();
+    let (store, daily) = used_up(&server).await;
+    take(&store, daily, 1).await;
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
+    store.forget_refusals();
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::Store);
+    let builder = RedisStore::builder(&server.url()).unwrap().deadline(crate::PATIENT);
+    let without = builder.deny_cache(0).build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(take(&without, daily, 1).await.provenance(), Provenance::Store);
+    }
+}
+
+#[tokio::test]
+async fn a_new_policy_clears_it() {
+    let server = Server::start();
+    let store = store(&server.url());
+    let policy = || Policy::builder().rule(Rule::new("all").quota("1/day")).build().unwrap();
+    let gate = Gate::new(policy(), store.clone());
+    let admit = async || {
+        let admission = gate.admit(&Default::default(), &Default::default()).await;
+        (admission.is_allowed(), admission.provenance())
+    };
+    assert_eq!(admit().await, (true, Provenance::Store));
+    assert_eq!(admit().await, (false, Provenance::Store));
+    assert_eq!(admit().await, (false, Provenance::DenyCache));
+    gate.set_policy(policy());
+    assert_eq!(admit().await, (false, Provenance::Store));
+}
+
+#[tokio::test]
+async fn of_a_set_one_enforced_charge_is_enough() {
+    let server = Server::start();
+    let (store, daily) = used_up(&server).await;
+    let limiter = Limiter::new(&store);
+    let set = |enforcement| {
+        let mut set = ChargeSet::new();
+        set.push(Charge::take("other", daily, Cost::ONE)).unwrap();
+        set.push(Charge::take("key", daily, Cost::ONE).enforced(enforcement)).unwrap();
+        set
+    };
+    assert!(!limiter.take_set(&set(Enforcement::Enforce)).await.unwrap().is_allowed());
+    let decision = limiter.take_set(&set(Enforcement::Enforce)).await.unwrap();
+    assert_eq!((decision.provenance(), decision.is_allowed()), (Provenance::DenyCache, false));
+    assert_eq!(decision.binding(), Some(1));
+    let [other, refusing] = decision.outcomes() else { panic!("{decision:?}") };
+    assert_eq!((other.verdict, other.reading), (Verdict::Allow, None));
+    assert_eq!((refusing.verdict, refusing.reading.unwrap().remaining), (Verdict::Deny, 0));
+    // Learned from a set, it holds for the charge alone too.
+    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
+    // Charges that cannot refuse are not refused for.
+    for enforcement in [Enforcement::Shadow, Enforcement::AnyOf(0)] {
+        for _ in 0..2 {
+            let decision = limiter.take_set(&set(enforcement)).await.unwrap();
+            assert_eq!(decision.provenance(), Provenance::Store);
+        }
+    }
+    let peek = limiter.peek("key", daily, Cost::ONE).await.unwrap();
+    assert_eq!((peek.provenance(), peek.is_allowed()), (Provenance::Store, false));
+}
+
+/// However many keys are refused, no more is remembered than there is room for.
+#[tokio::test]
+async fn it_never_grows() {
+    let server = Server::start();
+    let builder = RedisStore::builder(&server.url()).unwrap().deadline(crate::PATIENT);
+    let store = builder.deny_cache(16).build().unwrap();
+    let daily = meter("1/day", Algorithm::FixedWindow);
+    let keys: Vec<String> = (0..1_000).map(|number| format!("key:{number}")).collect();
+    let sets = |keys: &[String]| -> Vec<ChargeSet<'static>> {
+        let charge = |key: &String| Charge::take(key.clone(), daily, Cost::new(2).unwrap());
+        keys.iter().map(|key| ChargeSet::of(charge(key))).collect()
+    };
+    let all = sets(&keys);
+    assert!(store.decide(&all).await.iter().all(|answer| !answer.as_ref().unwrap().is_allowed()));
+    let again = store.decide(&all).await;
+    let remembered = again
+        .iter()
+        .filter(|answer| answer.as_ref().unwrap().provenance() == Provenance::DenyCache)
+        .count();
+    assert!((1..=16).contains(&remembered), "{remembered}");
+}
