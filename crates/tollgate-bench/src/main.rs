@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod middleware;
 mod policy;
 mod redis;
 mod report;
@@ -30,10 +31,35 @@ struct Args {
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
     Memory(Options),
+    /// Layers around an axum server over loopback: requests per second
+    Middleware(MiddlewareArgs),
     /// Policies of ten rules and of a thousand: nanoseconds to find those that apply
     Policy(Options),
     /// Limiters that share a Redis: decisions per second, latency, and what they cost Redis
     Redis(Options),
+}
+
+#[derive(Debug, clap::Args)]
+struct MiddlewareArgs {
+    /// Print one JSON object per row
+    #[arg(long)]
+    json: bool,
+    /// Interleaved runs of each contender
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..=51))]
+    runs: u8,
+    /// Connections kept alive, each with one request at a time
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    connections: u16,
+}
+
+impl From<MiddlewareArgs> for middleware::Plan {
+    fn from(args: MiddlewareArgs) -> Self {
+        Self {
+            format: report::Format::of(args.json),
+            runs: args.runs.into(),
+            connections: args.connections.into(),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,10 +97,7 @@ struct Plan {
 impl From<Options> for Plan {
     fn from(options: Options) -> Self {
         Self {
-            format: match options.json {
-                true => report::Format::Json,
-                false => report::Format::Table,
-            },
+            format: report::Format::of(options.json),
             runs: options.runs.into(),
             quick: options.quick,
             filter: options.filter,
@@ -86,6 +109,7 @@ fn main() -> ExitCode {
     let out = &mut io::stdout().lock();
     let measured = match Args::parse().bench {
         Bench::Memory(options) => memory::run(&options.into(), out),
+        Bench::Middleware(args) => middleware::run(&args.into(), out),
         Bench::Policy(options) => policy::run(&options.into(), out),
         Bench::Redis(options) => redis::run(&options.into(), out),
     };

@@ -8,16 +8,23 @@
 //! limit it is the binding one, and where it has a list the binding one comes first. Times are
 //! rounded up to whole seconds, so that no client comes back too early.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderName, HeaderValue};
-use tollgate::{Decision, Enforcement, Meter, Micros, Outcome, Provenance, Reading, Retry};
+use smallvec::SmallVec;
+use tollgate::{
+    Admission, Charge, Decision, Enforcement, Meter, Micros, Outcome, Provenance, Reading, Retry,
+    Rule,
+};
 
 mod dialect;
+mod merge;
 mod name;
 
 pub use dialect::{Dialect, UnknownDialect};
+pub(crate) use merge::append;
 use name::push_name;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -63,11 +70,7 @@ pub struct Policy<'a> {
 /// assert_eq!(fields[1].1, "\"per-user\";r=99;t=1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn render(
-    decision: &Decision,
-    policies: &[Policy<'_>],
-    dialect: Dialect,
-) -> Vec<(HeaderName, HeaderValue)> {
+pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) -> Fields {
     let view = View { decision, policies };
     let mut fields = Vec::with_capacity(4);
     match dialect {
@@ -76,13 +79,44 @@ pub fn render(
         Dialect::Draft6 => view.draft_6(&mut fields),
         Dialect::XRateLimitEpoch => view.one_by_one(X_RATELIMIT, Reset::Epoch, &mut fields),
         Dialect::XRateLimitDelta => view.one_by_one(X_RATELIMIT, Reset::Delta, &mut fields),
+        Dialect::Envoy03 => view.envoy_03(&mut fields),
         Dialect::Off => {}
     }
     view.refusal(&mut fields);
     fields
 }
 
-type Fields = Vec<(HeaderName, HeaderValue)>;
+/// The header fields that tell an admission, by the names of its rules.
+///
+/// Headers tell policies apart by name alone, so where a rule has several quotas they are part of
+/// the name.
+pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Fields {
+    let charges: SmallVec<[_; 4]> = admission.charges().collect();
+    let is_repeated = |rule: &Rule| {
+        let same = charges.iter().filter(|(other, ..)| other.name() == rule.name());
+        same.count() > 1
+    };
+    let name = |rule: &'a Rule, charge: &Charge<'_>| match is_repeated(rule) {
+        true => Cow::Owned(format!("{} {}", rule.name(), charge.meter.quota())),
+        false => Cow::Borrowed(rule.name()),
+    };
+    let names: SmallVec<[Cow<'a, str>; 4]> =
+        charges.iter().map(|(rule, charge, _)| name(rule, charge)).collect();
+    let policies: SmallVec<[Policy<'_>; 4]> = (charges.iter().zip(&names))
+        .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
+        .collect();
+    render(admission.decision(), &policies, dialect)
+}
+
+/// What an answer says that turns a request away for a while, whatever was decided.
+pub(crate) fn retry_later(seconds: Option<u64>) -> Fields {
+    let no_store = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let retry_after = seconds.map(|seconds| (RETRY_AFTER, integer(seconds).into()));
+    retry_after.into_iter().chain([no_store]).collect()
+}
+
+/// Header fields, in the order they are sent.
+pub type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// How the reset is told where it has a field of its own.
 #[derive(Clone, Copy)]
@@ -165,6 +199,25 @@ impl<'a> View<'a> {
         fields.extend(names.into_iter().zip(values.map(|value| integer(value).into())));
     }
 
+    /// Limit, remaining and reset as Envoy tells them: the limit is followed by all policies.
+    fn envoy_03(&self, fields: &mut Fields) {
+        let start = fields.len();
+        self.one_by_one(X_RATELIMIT, Reset::Delta, fields);
+        let Some((_, limit)) = fields.get_mut(start) else {
+            return;
+        };
+        let mut limits = String::with_capacity(64);
+        limits.push_str(limit.to_str().unwrap_or_default());
+        for (index, policy, _) in self.enforced() {
+            push_comma(&mut limits);
+            let _ = write!(limits, "{}", integer(policy.meter.capacity()));
+            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+            limits.push_str(";name=");
+            push_name(&mut limits, index, policy.name);
+        }
+        *limit = HeaderValue::try_from(limits).expect("only printable ASCII was written");
+    }
+
     /// What every refusal says, in any dialect.
     fn refusal(&self, fields: &mut Fields) {
         if self.decision.is_allowed() {
@@ -173,13 +226,12 @@ impl<'a> View<'a> {
         let seconds = match self.decision.retry() {
             Retry::Never => None,
             Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
-            // Refused by a list or the like: waiting does not help.
+            // A list, or a missing axis: nothing will change by itself.
             Retry::Now if self.decision.provenance() == Provenance::Policy => None,
             // Refused without numbers: nobody knows when, but not in this very second.
             Retry::Now => Some(1),
         };
-        fields.extend(seconds.map(|seconds| (RETRY_AFTER, integer(seconds).into())));
-        fields.push((CACHE_CONTROL, HeaderValue::from_static("no-store")));
+        fields.extend(retry_later(seconds));
     }
 
     /// The reading that dialects with room for one tell.

@@ -244,7 +244,7 @@ fn take(cost: Cost) -> Op {
 }
 
 /// What remains to be done for a request.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment; a box would cost more")]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 enum Step {
     /// Ask the store.
     Ask(Question),
