@@ -284,6 +284,12 @@ impl Compiler<'_> {
         if is_set(&typed.hash) {
             rule = rule.hash();
         }
+        if let Some(wait) = &typed.wait {
+            rule = rule.wait(wait.value);
+        }
+        if typed.critical.as_ref().is_some_and(|critical| !critical.value) {
+            rule = rule.non_critical();
+        }
         self.colocation(typed);
         rule
     }
