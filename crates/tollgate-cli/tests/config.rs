@@ -206,6 +206,15 @@ fn what_the_first_file_has_commented_out_is_right_too() {
 }
 
 #[test]
+fn every_dialect_of_the_middleware_can_be_asked_for() {
+    let folder = Folder::new("dialects");
+    for dialect in tollgate_tower::Dialect::ALL {
+        folder.write("a.toml", &format!("headers = \"{dialect}\"\n"));
+        assert_eq!(folder.run(&["config", "check", "a.toml"]).0, 0, "{dialect}");
+    }
+}
+
+#[test]
 fn schema_is_printed_as_it_is_in_the_repository() {
     let (code, out, _) = Folder::new("schema").run(&["config", "schema"]);
     assert_eq!(code, 0);

@@ -10,7 +10,7 @@ use crate::typed::{self, Condition, File, Quota};
 
 /// Comparisons before the rest is left unlooked at: rules and overrides are compared with one
 /// another, and a file may have any number.
-const MAX_COMPARISONS: usize = 1_000_000;
+const MAX_COMPARISONS: usize = 200_000;
 
 /// Looks at everything.
 pub(crate) fn look(file: &File, problems: &mut Problems) {

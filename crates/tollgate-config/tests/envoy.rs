@@ -353,6 +353,18 @@ fn a_converted_file_is_right_and_decides_alike() {
         let meters: Vec<String> = charges.iter().map(|charge| charge.meter.to_string()).collect();
         assert_eq!(meters, [charge(&shop, entries).unwrap().1], "{entries:?}\n{text}");
     }
+    let both = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}, \
+                {key: a, value: v*, rate_limit: {unit: day, requests_per_unit: 2}}, \
+                {key: a, value: vip, rate_limit: {unit: day, requests_per_unit: 3}}, \
+                {key: b, value: bad, rate_limit: {unit: day, requests_per_unit: 0}}]";
+    let text = domains(both).to_toml();
+    let loaded = Loader::new().load_text(Source::new("both.toml", text.as_str()), Format::Toml);
+    let both = loaded.unwrap_or_else(|report| panic!("{report}\n{text}")).settings.policy;
+    for (value, limit) in [("x", 1), ("very", 2), ("vip", 3)] {
+        let resolved = both.resolve(&Subject::new().with("a", value), &Costs::default());
+        assert_eq!(resolved.charges().unwrap().set().charges()[0].meter.limit(), limit, "{value}");
+    }
+    assert_eq!(both.denylist().len(), 1);
     let staff = Subject::new().with("account", "staff");
     let resolved = policy.resolve(&staff, &Costs::default());
     assert_eq!(resolved.charges().unwrap().set().charges()[0].meter.limit(), u64::from(u32::MAX));

@@ -4,7 +4,7 @@
 //! the rule counts by the axis, and where a more specific sibling has a limit of its own that is an
 //! override. What has no counterpart is said in a comment, in its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use super::{DescriptorNode, Domains, Level, Limit, Rate, Unit};
@@ -27,6 +27,9 @@ impl Domains {
         writer.finish()
     }
 }
+
+/// Patterns of one key at one level that are compared with one another; a bound on the time it takes.
+const MAX_PATTERNS: usize = 1_000;
 
 /// How a descriptor is reached: what its rule has to say before its own part.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +71,9 @@ impl Writer {
         // In the order in which they are looked for, for the first override that matches counts.
         let mut nodes: Vec<&DescriptorNode> = level.nodes.iter().collect();
         nodes.sort_by_key(|node| (node.value.is_empty(), is_wildcard(node)));
+        let siblings = Siblings::of(level);
         for node in nodes {
+            let siblings = &siblings[node.key.as_str()];
             self.axes.insert(node.key.clone());
             let Some(through) = way.through(node) else {
                 self.note(&format!(
@@ -78,14 +83,14 @@ impl Writer {
                 ));
                 continue;
             };
-            match (&node.limit, wider(level, node)) {
-                _ if is_hidden(level, node) => {
+            match (&node.limit, siblings.wider(node)) {
+                _ if siblings.hide(node) => {
                     self.note(&format!(
                         "{}: an earlier pattern matches all that it does",
                         path(node)
                     ));
                 }
-                (Some(limit), _) => self.limit(level, node, limit, way, &through),
+                (Some(limit), wide) => self.limit(node, limit, wide, &through),
                 // Found before its sibling, it keeps the sibling's limit away.
                 (None, Some(wide)) => self.exception(node, &wide.path, &unlimited()),
                 (None, None) => {}
@@ -94,14 +99,7 @@ impl Writer {
         }
     }
 
-    fn limit(
-        &mut self,
-        level: &Level,
-        node: &DescriptorNode,
-        limit: &Limit,
-        way: &Way,
-        through: &Way,
-    ) {
+    fn limit(&mut self, node: &DescriptorNode, limit: &Limit, wide: Option<&Limit>, through: &Way) {
         for (written, what) in [
             (!limit.replaces.is_empty(), "replaces: both rules apply, and the lower counts"),
             (limit.metadata.is_some(), "metadata: answers carry none"),
@@ -110,17 +108,15 @@ impl Writer {
                 self.note(&format!("{}: no counterpart of {what}", limit.path));
             }
         }
-        match (limit.rate, wider(level, node)) {
+        match (limit.rate, wide) {
             (None, None) => {}
             (None, Some(wide)) => self.exception(node, &wide.path, &unlimited()),
-            (Some(Rate { requests_per_unit: 0, .. }), _)
-                if way.conditions.is_empty() && way.by.is_empty() && !node.value.is_empty() =>
-            {
-                self.denied.push((node.key.clone(), pattern(node)));
-            }
-            (Some(Rate { requests_per_unit: 0, .. }), _) => {
-                self.note(&format!("{}: refuses everything; add it to [deny]", limit.path));
-            }
+            (Some(Rate { requests_per_unit: 0, .. }), _) => match &through.conditions[..] {
+                [(axis, pattern)] if through.by.iter().all(|by| by == axis) => {
+                    self.denied.push((axis.clone(), pattern.clone()));
+                }
+                _ => self.note(&format!("{}: refuses everything; add it to [deny]", limit.path)),
+            },
             (Some(rate), Some(wide)) if same_kind(limit, wide) => {
                 self.exception(node, &wide.path, &quota(rate));
             }
@@ -199,35 +195,54 @@ impl Writer {
     }
 }
 
-/// The limit of the next less specific sibling that a descriptor's values would meet too.
-fn wider<'l>(level: &'l Level, node: &DescriptorNode) -> Option<&'l Limit> {
-    let mut siblings = level.nodes.iter().filter(|other| other.key == node.key);
-    let metered = |other: &DescriptorNode| {
-        other
-            .limit
-            .as_deref()
-            .is_some_and(|limit| limit.rate.is_some_and(|rate| rate.requests_per_unit > 0))
-    };
-    let found = match (node.value.is_empty(), is_wildcard(node)) {
-        (true, _) => None,
-        (false, false) => siblings.clone().find(|other| {
-            is_wildcard(other) && metered(other) && covers(&other.value, &node.value)
-        }),
-        (false, true) => None,
-    };
-    let found = found.or_else(|| match node.value.is_empty() {
-        true => None,
-        false => siblings.find(|other| other.value.is_empty() && metered(other)),
-    });
-    found.and_then(|other| other.limit.as_deref())
+/// The less specific descriptors of one key at one level.
+#[derive(Default)]
+struct Siblings<'l> {
+    /// Those with a star, in order.
+    patterns: Vec<&'l DescriptorNode>,
+    /// The one without a value.
+    any: Option<&'l DescriptorNode>,
 }
 
-/// Whether a pattern before it takes everything that a pattern matches.
-fn is_hidden(level: &Level, node: &DescriptorNode) -> bool {
-    let earlier = level.nodes.iter().take_while(|other| !std::ptr::eq(*other, node));
-    let mut patterns = earlier.filter(|other| other.key == node.key && is_wildcard(other));
-    // A star stands for anything, itself included, so a pattern matches those it covers.
-    is_wildcard(node) && patterns.any(|other| covers(&other.value, &node.value))
+impl<'l> Siblings<'l> {
+    /// Those of every key of a level.
+    fn of(level: &'l Level) -> HashMap<&'l str, Self> {
+        let mut keys: HashMap<&str, Self> = HashMap::new();
+        for node in &level.nodes {
+            let siblings = keys.entry(&node.key).or_default();
+            if node.value.is_empty() {
+                siblings.any = Some(node);
+            } else if is_wildcard(node) && siblings.patterns.len() < MAX_PATTERNS {
+                siblings.patterns.push(node);
+            }
+        }
+        keys
+    }
+
+    /// The limit that a descriptor's values would meet if it were not there, as a rule of its own.
+    fn wider(&self, node: &DescriptorNode) -> Option<&'l Limit> {
+        let metered = |other: &&DescriptorNode| {
+            let rate = other.limit.as_ref().and_then(|limit| limit.rate);
+            rate.is_some_and(|rate| rate.requests_per_unit > 0)
+        };
+        let found = match (node.value.is_empty(), self.any.filter(metered)) {
+            (true, _) => None,
+            (false, Some(any)) => Some(any),
+            (false, None) if is_wildcard(node) => None,
+            (false, None) => {
+                let mut patterns = self.patterns.iter().copied();
+                patterns.find(|other| covers(&other.value, &node.value)).filter(metered)
+            }
+        };
+        found.and_then(|other| other.limit.as_deref())
+    }
+
+    /// Whether a pattern before it takes everything that a pattern matches.
+    fn hide(&self, node: &DescriptorNode) -> bool {
+        let mut earlier = self.patterns.iter().take_while(|other| !std::ptr::eq(**other, node));
+        // A star stands for anything, itself included, so a pattern matches those it covers.
+        is_wildcard(node) && earlier.any(|other| covers(&other.value, &node.value))
+    }
 }
 
 /// Whether two limits refuse alike, so that one can stand in for the other.
