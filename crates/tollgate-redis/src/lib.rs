@@ -29,11 +29,12 @@
 //! # Cluster
 //!
 //! A set whose charges share a slot is decided by one script, atomically. Charges that should be
-//! decided together belong to rules that [`colocate`](tollgate::Rule::colocate) by the same axis. A
-//! set that spans slots is taken slot by slot and given back if one refuses: it never admits too
-//! much, but while it is under way it may make others be refused. Its refunds go by one instant,
-//! though its parts were decided at different ones, so a sliding log in another slot than the last
-//! may give nothing back.
+//! decided together belong to rules that `colocate` by the same axis. A set that spans slots is taken
+//! slot by slot and given back if one refuses: it never admits too much, but while it is under way it
+//! may make others be refused. Its refunds go by one instant, though its parts were decided at
+//! different ones, so a sliding log in another slot than the last may give nothing back.
+//!
+//! `docs/redis.md` says more, and what was observed when Redis failed.
 
 mod answer;
 mod connect;
