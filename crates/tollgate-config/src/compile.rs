@@ -290,8 +290,10 @@ impl Compiler<'_> {
         if typed.critical.as_ref().is_some_and(|critical| !critical.value) {
             rule = rule.non_critical();
         }
-        self.colocation(typed);
-        rule
+        match self.colocation(typed) {
+            Some(axis) => rule.colocate(axis),
+            None => rule,
+        }
     }
 
     /// The quota and the tiers, which need one another.
@@ -327,18 +329,19 @@ impl Compiler<'_> {
     }
 
     /// A bucket stays where it is only if every request for it says the same.
-    fn colocation(&mut self, typed: &typed::Rule) {
-        let Some(axis) = &typed.colocate else { return };
-        if !typed.by.iter().any(|known| known.value == axis.value) {
-            let message =
-                format!("the rule does not count by {:?}", fields::shortened(&axis.value));
-            let known: Vec<&str> = typed.by.iter().map(|axis| axis.value.as_str()).collect();
-            let help = match &known[..] {
-                [] => "leave \"colocate\" out, or add the axis to \"by\"".to_owned(),
-                known => format!("write one of {}, or add it to \"by\"", known.join(", ")),
-            };
-            self.problems.error(axis.span, message, help);
+    fn colocation<'t>(&mut self, typed: &'t typed::Rule) -> Option<&'t str> {
+        let axis = typed.colocate.as_ref()?;
+        if typed.by.iter().any(|known| known.value == axis.value) {
+            return Some(&axis.value);
         }
+        let message = format!("the rule does not count by {:?}", fields::shortened(&axis.value));
+        let known: Vec<&str> = typed.by.iter().map(|axis| axis.value.as_str()).collect();
+        let help = match &known[..] {
+            [] => "leave \"colocate\" out, or add the axis to \"by\"".to_owned(),
+            known => format!("write one of {}, or add it to \"by\"", known.join(", ")),
+        };
+        self.problems.error(axis.span, message, help);
+        None
     }
 
     fn exception(&mut self, typed: &typed::Override) -> Override {

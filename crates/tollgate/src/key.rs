@@ -430,4 +430,91 @@ mod tests {
         let rule = Key::of_rule("login", [("ip", "10.0.0.1")]);
         assert_ne!(Key::new("login:ip=10.0.0.1"), rule);
     }
+
+    fn name(key: &Key<'_>, quota: &str, algorithm: Algorithm) -> String {
+        let meter = Meter::new(quota.parse().unwrap(), algorithm).unwrap();
+        String::from_utf8(Prefix::default().name(key, &meter)).unwrap()
+    }
+
+    #[test]
+    fn a_name_says_everything_that_makes_a_bucket() {
+        let key = Key::of_rule("per-route", [("route", "/search"), ("user", "42")]);
+        for (quota, algorithm, expected) in [
+            ("9/min", Algorithm::TokenBucket, "tollgate:{route=/search:user=42}:per-route:tb:60s"),
+            (
+                "9/250ms",
+                Algorithm::LeakyBucket,
+                "tollgate:{route=/search:user=42}:per-route:lb:250ms",
+            ),
+            (
+                "9/day",
+                Algorithm::FixedWindow,
+                "tollgate:{route=/search:user=42}:per-route:fw:86400s",
+            ),
+            (
+                "9/1001us",
+                Algorithm::SlidingLog,
+                "tollgate:{route=/search:user=42}:per-route:sl:1001us",
+            ),
+            ("9/s", Algorithm::SlidingWindow, "tollgate:{route=/search:user=42}:per-route:sw:1s"),
+        ] {
+            assert_eq!(name(&key, quota, algorithm), expected);
+        }
+    }
+
+    #[test]
+    fn the_tag_is_the_colocated_axis() {
+        let values = [("route", "/"), ("tenant", "acme"), ("user", "42")];
+        let named = |near| {
+            let key = Key::of_rule_near("r", values, near);
+            assert_eq!(key.as_bytes(), b"r:route=/:tenant=acme:user=42", "whatever it is near");
+            name(&key, "1/s", Algorithm::FixedWindow)
+        };
+        assert_eq!(named(None), "tollgate:{route=/:tenant=acme:user=42}:r:fw:1s");
+        assert_eq!(named(Some("tenant")), "tollgate:{tenant=acme}:r:fw:1s:route=/:user=42");
+        assert_eq!(named(Some("route")), "tollgate:{route=/}:r:fw:1s:tenant=acme:user=42");
+        assert_eq!(named(Some("user")), "tollgate:{user=42}:r:fw:1s:route=/:tenant=acme");
+        let alone = Key::of_rule("everybody", [("", ""); 0]);
+        assert_eq!(name(&alone, "1/s", Algorithm::FixedWindow), "tollgate:{}:everybody:fw:1s");
+    }
+
+    #[test]
+    fn no_value_forges_a_tag_or_another_name() {
+        let spelled = |key: &Key<'_>| name(key, "1/s", Algorithm::FixedWindow);
+        let rule = Key::of_rule("login", [("ip", "10.0.0.1")]);
+        assert_eq!(spelled(&rule), "tollgate:{ip=10.0.0.1}:login:fw:1s");
+        for text in
+            ["ip=10.0.0.1}:login", "login:ip=10.0.0.1", "ip=10.0.0.1", "", "{}", "a}{b*\0\u{e9}"]
+        {
+            let key = Key::new(text);
+            let name = spelled(&key);
+            assert_ne!(name, spelled(&rule));
+            assert!(name.starts_with("tollgate:{") && name.ends_with("}::fw:1s"), "{name}");
+            assert_eq!(name.matches(['{', '}']).count(), 2, "{name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
+        }
+        assert_eq!(spelled(&Key::new("user:42")), "tollgate:{user:42}::fw:1s");
+        assert_ne!(spelled(&Key::new("a%3Ab")), spelled(&Key::new("a:b")));
+    }
+
+    #[test]
+    fn a_long_key_made_by_hand_is_a_digest_in_names() {
+        let spelled = |text: &str| name(&Key::new(text), "1/s", Algorithm::FixedWindow);
+        let (most, long) = ("k".repeat(128), "k".repeat(129));
+        assert_eq!(spelled(&most), format!("tollgate:{{{most}}}::fw:1s"));
+        let digest = Digester::default().digest(&long);
+        assert_eq!(spelled(&long), format!("tollgate:{{#{digest}}}::fw:1s"));
+        assert_ne!(spelled(&format!("#{digest}")), spelled(&long), "a # is escaped");
+        assert_ne!(spelled(&"k".repeat(130)), spelled(&long));
+    }
+
+    #[test]
+    fn a_prefix_keeps_to_what_needs_no_escape() {
+        for text in ["", "a{b}", "a*", "a b", "\u{e9}", &"p".repeat(65)] {
+            let error = text.parse::<Prefix>().unwrap_err().to_string();
+            assert!(error.contains("such as \"shop\""), "{error}");
+        }
+        let prefix: Prefix = "shop:eu-1".parse().unwrap();
+        assert_eq!(prefix.names_of_rule("a*b"), b"shop:eu-1:{*}:a%2Ab:*");
+    }
 }

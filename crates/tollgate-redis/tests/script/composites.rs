@@ -133,7 +133,7 @@ impl Composite {
                     way.now = (way.now + way.span(*pause)).min(way.latest);
                 }
                 Step::StepBack(pause) => {
-                    let earliest = way.pure.earliest(way.now);
+                    let earliest = way.pure.earliest(way.now).max(self.start);
                     way.now = way.now.saturating_sub(way.span(*pause)).max(earliest);
                 }
             }
@@ -149,13 +149,13 @@ impl Way<'_> {
             // Two wishes about one bucket that do not go together: the first counts.
             let _ = set.push(self.charge(wish));
         }
-        let question = Question { now: Timestamp::from_micros(self.now), set };
-        let decision = self.pure.decide(&question);
+        let now = Timestamp::from_micros(self.now);
+        let decision = self.pure.decide(&set, now);
         self.asked.push(self.now);
         if let Retry::After(wait) = decision.retry() {
             self.promised = self.now + wait.get();
         }
-        question
+        Question { now, set, expected: Some(decision) }
     }
 
     fn bucket(&self, bucket: usize, quota: usize) -> (String, Meter) {

@@ -61,6 +61,8 @@ fn is_the_same(algorithm: Algorithm) {
 pub struct Question {
     pub now: Timestamp,
     pub set: ChargeSet<'static>,
+    /// What the pure algorithms say, if they were asked.
+    pub expected: Option<Decision>,
 }
 
 /// Walks random traces, and puts their questions to the pure algorithms, to a memory store and to
@@ -86,7 +88,7 @@ fn walked(algorithm: Algorithm, trace: &Trace) -> Vec<Question> {
     let (key, mut questions) = (unused(), Vec::new());
     let walk = Walk::new(algorithm, trace).forgetful().run(|turn| {
         let charge = Charge::new(key.clone(), turn.meter, turn.op);
-        questions.push(Question { now: turn.now, set: ChargeSet::of(charge) });
+        questions.push(Question { now: turn.now, set: ChargeSet::of(charge), expected: None });
         Ok(())
     });
     walk.expect("nothing to fail at");
@@ -113,6 +115,8 @@ fn agree(bare: &Bare, traces: &[Vec<Question>]) -> TestCaseResult {
     let mut answers = answers.into_iter().flatten();
     for questions in traces {
         for (question, expected) in questions.iter().zip(in_memory(questions)) {
+            let pure = question.expected.as_ref().unwrap_or(&expected);
+            prop_assert_eq!(pure, &expected, "the memory store at {:?}", question.now);
             let answer = answers.next();
             prop_assert_eq!(answer, Some(expected), "at {:?}: {:?}", question.now, question.set);
         }
@@ -150,12 +154,12 @@ impl Pure {
     }
 
     /// Decides a set.
-    pub fn decide(&mut self, question: &Question) -> Decision {
-        let charges = question.set.charges().iter();
+    pub fn decide(&mut self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
+        let charges = set.charges().iter();
         let named = |charge: &Charge<'_>| charge.key.to_string();
         let mut states: Vec<State> =
             charges.clone().map(|charge| self.state(&named(charge), &charge.meter)).collect();
-        let decision = decide(&question.set, &mut states, question.now);
+        let decision = decide(set, &mut states, now);
         for (charge, state) in charges.zip(states) {
             let name = named(charge);
             self.0.retain(|(other, meter, _)| {

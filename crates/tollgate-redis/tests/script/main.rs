@@ -2,5 +2,8 @@
 
 mod composites;
 mod conformance;
+mod defects;
 mod differential;
+mod long_logs;
 mod server;
+mod stored;

@@ -140,6 +140,12 @@ impl Compiler<'_> {
                 self.report(place, "by", Problem::DuplicateAxis { axis });
             }
         }
+        if let Some(axis) = rule.colocated_by()
+            && !seen.contains(axis)
+        {
+            let axis = axis.to_owned();
+            self.report(place, "colocate", Problem::ForeignColocation { axis });
+        }
         let conditions = self.conditions(place, &rule.conditions);
         let table = self.table(site)?;
         Some(Compiled {

@@ -129,7 +129,8 @@ impl Compiled {
             Some(value) => KeyPart::Plain(value),
         };
         let parts = self.axes.iter().map(|axis| part(*axis));
-        Key::of_rule(self.rule.name(), self.rule.axes().zip(parts))
+        let (name, near) = (self.rule.name(), self.rule.colocated_by());
+        Key::of_rule_near(name, self.rule.axes().zip(parts), near)
     }
 
     /// The most charges it makes for one subject.

@@ -124,25 +124,55 @@ impl fmt::Display for Place {
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    EmptyName { what: &'static str },
-    LongName { what: &'static str },
-    ControlInName { what: &'static str },
-    DuplicateRule { first: usize },
-    DuplicateAxis { axis: String },
-    DuplicateTier { tier: String },
+    EmptyName {
+        what: &'static str,
+    },
+    LongName {
+        what: &'static str,
+    },
+    ControlInName {
+        what: &'static str,
+    },
+    DuplicateRule {
+        first: usize,
+    },
+    DuplicateAxis {
+        axis: String,
+    },
+    /// `colocate` names an axis that is not among those of `by`.
+    ForeignColocation {
+        axis: String,
+    },
+    DuplicateTier {
+        tier: String,
+    },
     DefaultTwice,
     NoQuota,
     NoTiers,
-    SamePeriod { period: Period },
+    SamePeriod {
+        period: Period,
+    },
     Quota(ParseQuotaError),
     Meter(MeterError),
-    Glob { axis: String, error: GlobError },
-    Network { axis: String, error: NetworkError },
-    Margin { found: u8 },
+    Glob {
+        axis: String,
+        error: GlobError,
+    },
+    Network {
+        axis: String,
+        error: NetworkError,
+    },
+    Margin {
+        found: u8,
+    },
     GroupWithSeveralQuotas,
-    UnknownRule { known: Vec<String> },
+    UnknownRule {
+        known: Vec<String>,
+    },
     Unconditional,
-    TooManyCharges { most: usize },
+    TooManyCharges {
+        most: usize,
+    },
 }
 
 impl fmt::Display for Problem {
@@ -160,6 +190,12 @@ impl fmt::Display for Problem {
                 "rule {} has this name already; names must differ, for they tell buckets apart",
                 first + 1
             ),
+            Self::ForeignColocation { axis } => {
+                write!(
+                    f,
+                    "axis {axis:?} is not one of \"by\"; add it there, or colocate by one that is"
+                )
+            }
             Self::DuplicateAxis { axis } => write!(f, "axis {axis:?} is named twice; name it once"),
             Self::DuplicateTier { tier } => write!(f, "tier {tier:?} is named twice; name it once"),
             Self::DefaultTwice => f.write_str(

@@ -46,6 +46,7 @@ pub struct Rule {
     hash: bool,
     wait: Micros,
     critical: bool,
+    colocate: Option<String>,
 }
 
 /// An axis and the pattern its value must match.
@@ -122,6 +123,7 @@ impl Rule {
             hash: false,
             wait: Micros::ZERO,
             critical: true,
+            colocate: None,
         }
     }
 
@@ -248,6 +250,29 @@ impl Rule {
         Self { critical: false, ..self }
     }
 
+    /// Keeps all buckets that have the same value on `axis`, one of its own, in one place of a
+    /// cluster. Rules colocated by the same axis are then decided together, at once, where otherwise
+    /// each place would have to be asked for itself. A store in one place takes no notice.
+    ///
+    /// ```
+    /// use tollgate::{Algorithm, Costs, Meter, Policy, Prefix, Rule, Subject};
+    ///
+    /// let policy = Policy::builder()
+    ///     .rule(Rule::new("tenant").by("tenant").quota("1000/min"))
+    ///     .rule(Rule::new("user").by("tenant").by("user").colocate("tenant").quota("60/min"))
+    ///     .build()?;
+    /// let subject = Subject::new().with("tenant", "acme").with("user", "42");
+    /// let resolution = policy.resolve(&subject, &Costs::default());
+    /// let charges = resolution.charges().unwrap().set().charges();
+    /// let name = |index: usize| Prefix::default().name(&charges[index].key, &charges[index].meter);
+    /// assert_eq!(name(0), b"tollgate:{tenant=acme}:tenant:sw:60s");
+    /// assert_eq!(name(1), b"tollgate:{tenant=acme}:user:sw:60s:user=42");
+    /// # Ok::<(), tollgate::policy::PolicyErrors>(())
+    /// ```
+    pub fn colocate(self, axis: impl Into<String>) -> Self {
+        Self { colocate: Some(axis.into()), ..self }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -297,6 +322,11 @@ impl Rule {
     /// Per cent it stays below its quotas.
     pub fn safety_margin(&self) -> u8 {
         self.margin
+    }
+
+    /// The axis by whose value its buckets are kept together.
+    pub fn colocated_by(&self) -> Option<&str> {
+        self.colocate.as_deref()
     }
 
     /// Whether its keys hold digests instead of values.

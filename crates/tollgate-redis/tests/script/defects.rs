@@ -1,0 +1,155 @@
+//! Defects found in popular limiters on Redis. Each is a story that must not happen here.
+
+use tollgate::{Algorithm, Charge, ChargeSet, Cost, Decision, Micros, Retry};
+use tollgate_redis::bare::{Bare, Batch};
+use tollgate_testkit::conformance::{START, meter, reading, set, units};
+use tollgate_testkit::redis::Server;
+
+use crate::server::bare;
+
+fn take(bare: &Bare, quota: &str, algorithm: Algorithm, cost: u64) -> Decision {
+    let set = [ChargeSet::of(Charge::take("client", meter(quota, algorithm), units(cost)))];
+    bare.decide_batches(&[Batch { at: Some(START), sets: &set }])
+        .expect("answers")
+        .remove(0)
+        .remove(0)
+}
+
+#[test]
+fn a_refused_weighted_call_still_raises_the_counter() {
+    // Limit 10, used 8, a cost of 5 is refused, and the counter becomes 13.
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        assert!(take(&bare, "10/min", algorithm, 8).is_allowed());
+        assert!(!take(&bare, "10/min", algorithm, 5).is_allowed());
+        let rest = take(&bare, "10/min", algorithm, 2);
+        assert!(rest.is_allowed(), "{algorithm}: 8 are used");
+        assert_eq!(reading(&rest, 0).remaining, 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn keys_without_a_time_to_live() {
+    // A script compares a number with a string, and keys stay for ever.
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        for cost in [1, 9, 1, 11] {
+            let sets =
+                [ChargeSet::of(Charge::take("client", meter("10/min", algorithm), units(cost)))];
+            bare.decide_batches(&[Batch { at: None, sets: &sets }]).expect("answers");
+            assert_eq!(server.keys_without_expiry(), [""; 0], "{algorithm}, {cost}");
+        }
+    }
+    assert_eq!(server.keys().len(), 5);
+}
+
+#[test]
+fn large_numbers_turn_into_exponents() {
+    // A number beyond 10^14 reaches Redis as 1e+15, and comes back as another.
+    let server = Server::start();
+    let bare = bare(&server);
+    let most = tollgate::MAX_EXACT;
+    assert!(take(&bare, &format!("{most}/day"), Algorithm::FixedWindow, most - 3).is_allowed());
+    for left in [2, 1, 0] {
+        let decision = take(&bare, &format!("{most}/day"), Algorithm::FixedWindow, 1);
+        assert_eq!(reading(&decision, 0).remaining, left);
+    }
+    assert!(!take(&bare, &format!("{most}/day"), Algorithm::FixedWindow, 1).is_allowed());
+    // And under a lower limit nothing of it is forgotten.
+    assert!(!take(&bare, "10/day", Algorithm::FixedWindow, 1).is_allowed());
+}
+
+#[test]
+fn two_requests_in_one_microsecond_are_one() {
+    // A sorted set scored and named by the instant counts them once.
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        let sets: Vec<ChargeSet<'_>> = (0..12)
+            .map(|_| ChargeSet::of(Charge::take("client", meter("10/min", algorithm), Cost::ONE)))
+            .collect();
+        let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+        let allowed = answers.expect("answers")[0].iter().filter(|one| one.is_allowed()).count();
+        assert_eq!(allowed, 10, "{algorithm}");
+    }
+}
+
+#[test]
+fn raising_the_rate_leaves_a_client_refused() {
+    // After raising a rate 100×, a client was still refused for 19.7 s.
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        assert!(take(&bare, "3/min", algorithm, 3).is_allowed());
+        assert!(!take(&bare, "3/min", algorithm, 1).is_allowed());
+        assert!(take(&bare, "300/min", algorithm, 1).is_allowed(), "{algorithm}: acts at once");
+    }
+}
+
+#[test]
+fn lowering_the_limit_of_an_emptied_bucket_grants_units() {
+    // Lowering the limit of an empty bucket gave 9 units at once.
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        assert!(take(&bare, "100/min", algorithm, 100).is_allowed());
+        assert!(!take(&bare, "10/min", algorithm, 1).is_allowed(), "{algorithm}");
+        assert!(!take(&bare, "100/min", algorithm, 1).is_allowed(), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_cost_that_can_never_fit_is_told_to_retry() {
+    // Eleven of ten, answered with "retry in 9 s".
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        assert!(take(&bare, "10/min", algorithm, 10).is_allowed());
+        assert_eq!(take(&bare, "10/min", algorithm, 11).retry(), Retry::Never, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_refused_composite_charges_the_others() {
+    // The per-user limit refuses, and the global counter is raised all the same.
+    let server = Server::start();
+    let bare = bare(&server);
+    let everybody = meter("100/min", Algorithm::FixedWindow);
+    for algorithm in Algorithm::ALL {
+        let sets: Vec<ChargeSet<'_>> = (0..30)
+            .map(|_| {
+                set([
+                    Charge::take(format!("everybody {algorithm}"), everybody, Cost::ONE),
+                    Charge::take("client", meter("1/min", algorithm), Cost::ONE),
+                ])
+            })
+            .collect();
+        let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+        let answers = answers.expect("answers").remove(0);
+        assert_eq!(answers.iter().filter(|one| one.is_allowed()).count(), 1, "{algorithm}");
+        let last = answers.last().expect("thirty answers");
+        assert_eq!(reading(last, 0).remaining, 99, "{algorithm}: one request passed");
+    }
+}
+
+#[test]
+fn undoing_one_request_deletes_its_neighbours() {
+    // A failed request is removed with "delete everything at this timestamp".
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("10/min", Algorithm::SlidingLog);
+    let charge = |op| ChargeSet::of(Charge::new("client", meter, op));
+    let sets = [
+        ChargeSet::of(Charge::take("client", meter, units(3))),
+        ChargeSet::of(Charge::take("client", meter, units(4))),
+        charge(tollgate::Op::Refund { cost: units(3), at: START }),
+        charge(tollgate::Op::Peek(Cost::ONE)),
+    ];
+    let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+    let answers = answers.expect("answers").remove(0);
+    assert_eq!(reading(&answers[2], 0).units, 3);
+    assert_eq!(reading(&answers[3], 0).remaining, 6, "4 stay");
+    assert_eq!(reading(&answers[3], 0).reset, Micros::from_secs(60));
+}

@@ -1,0 +1,136 @@
+//! Logs too long to be read whole, kept in place: the same decisions as in memory, and no more
+//! memory than promised.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::{
+    Algorithm, Ask, Charge, ChargeSet, Cost, Decision, ManualClock, MemoryStore, Meter, Micros, Op,
+    Timestamp,
+};
+use tollgate_redis::bare::Batch;
+use tollgate_testkit::conformance::{START, meter, units};
+use tollgate_testkit::redis::Server;
+use tollgate_testkit::trace::check;
+
+use crate::server::bare;
+
+const REGRESSIONS: &str = "tests/proptest-regressions/long_logs.txt";
+
+/// One thing that happens, after so many microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    pause: u64,
+    limit: usize,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Take(u64),
+    Lease(u64),
+    Peek(u64),
+    /// So many units of the take this many takes ago.
+    Refund(usize, u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let what = prop_oneof![
+        40 => Just(What::Take(1)),
+        8 => (1..=9_u64).prop_map(What::Take),
+        1 => (1..=90_000_u64).prop_map(What::Take),
+        1 => (1..=2_000_u64).prop_map(What::Lease),
+        2 => (1..=2_000_u64).prop_map(What::Peek),
+        4 => (0..300_usize, 1..=9_u64).prop_map(|(ago, units)| What::Refund(ago, units)),
+    ];
+    let pause = prop_oneof![
+        2 => Just(0_u64),
+        40 => 1..=3_000_u64,
+        // Most of the log expires.
+        1 => 500_000..=2_000_000_u64,
+    ];
+    let limit = prop_oneof![30 => Just(0_usize), 1 => 0..3_usize];
+    let step = (pause, limit, what).prop_map(|(pause, limit, what)| Step { pause, limit, what });
+    vec(step, 600..1_500)
+}
+
+#[test]
+fn long_logs_are_the_same_in_redis() {
+    let server = Server::start();
+    let bare = bare(&server);
+    // Instants of 32 bits and whole ones.
+    for period in ["s", "2h"] {
+        let limits = [1_000, 300, 100_000];
+        let meters = limits.map(|limit| meter(&format!("{limit}/{period}"), Algorithm::SlidingLog));
+        let mut next = 0;
+        let next = std::cell::RefCell::new(&mut next);
+        check(24, REGRESSIONS, &steps(), |steps| {
+            **next.borrow_mut() += 1;
+            let key = format!("{period} {}", next.borrow());
+            let asked = asked(&key, &meters, &steps);
+            let batches: Vec<Batch<'_, '_>> = asked
+                .iter()
+                .map(|(at, set)| Batch { at: Some(*at), sets: std::slice::from_ref(set) })
+                .collect();
+            let answers = bare.decide_batches(&batches).expect("answers");
+            for ((at, expected), answer) in in_memory(&asked).into_iter().zip(answers) {
+                prop_assert_eq!(&answer[0], &expected, "at {:?}", at);
+            }
+            Ok(())
+        });
+    }
+    assert_eq!(server.keys_without_expiry(), [""; 0]);
+}
+
+fn asked(key: &str, meters: &[Meter], steps: &[Step]) -> Vec<(Timestamp, ChargeSet<'static>)> {
+    let (mut now, mut takes, mut asked) = (START, Vec::new(), Vec::new());
+    for step in steps {
+        now = now + Micros::new(step.pause);
+        let op = match step.what {
+            What::Take(cost) => {
+                takes.push(now);
+                Op::Take(Ask::exactly(units(cost)))
+            }
+            What::Lease(most) => Op::Take(Ask { min: Cost::ONE, max: units(most) }),
+            What::Peek(cost) => Op::Peek(units(cost)),
+            What::Refund(ago, cost) => {
+                let at = takes.iter().rev().copied().nth(ago).unwrap_or(now);
+                Op::Refund { cost: units(cost), at }
+            }
+        };
+        let charge = Charge::new(key.to_owned(), meters[step.limit], op);
+        asked.push((now, ChargeSet::of(charge)));
+    }
+    asked
+}
+
+fn in_memory(asked: &[(Timestamp, ChargeSet<'static>)]) -> Vec<(Timestamp, Decision)> {
+    let clock = ManualClock::default();
+    let store = MemoryStore::with_clock(clock.clone());
+    let decide = |(at, set): &(Timestamp, ChargeSet<'static>)| {
+        clock.set(*at);
+        (*at, store.take_set(set))
+    };
+    asked.iter().map(decide).collect()
+}
+
+#[test]
+fn a_log_of_100_000_instants_is_kept_and_bounded() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("100000/h", Algorithm::SlidingLog);
+    let set = [ChargeSet::of(Charge::take("client", meter, Cost::ONE))];
+    let instants: Vec<Timestamp> = (0..100_001).map(|micros| START + Micros::new(micros)).collect();
+    let mut last = None;
+    for instants in instants.chunks(2_000) {
+        let batches = instants.iter().map(|at| Batch { at: Some(*at), sets: &set });
+        let batches: Vec<Batch<'_, '_>> = batches.collect();
+        for (at, answer) in instants.iter().zip(bare.decide_batches(&batches).expect("answers")) {
+            let full = last == Some(START + Micros::new(99_999));
+            assert_eq!(answer[0].is_allowed(), !full, "at {at:?}");
+            last = Some(*at);
+        }
+    }
+    let name = "tollgate:{client}::sl:3600s";
+    let bytes = server.command(&["MEMORY", "USAGE", name]).integer().expect("bytes");
+    assert!(bytes <= 8 * 100_000, "{bytes} bytes");
+}

@@ -1,0 +1,140 @@
+//! What is in Redis: lifetimes, what a refusal leaves alone, and how much memory it takes.
+
+use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Key, Meter, Micros, Op, Prefix};
+use tollgate_redis::bare::Batch;
+use tollgate_testkit::conformance::{START, meter, set, units};
+use tollgate_testkit::redis::{Reply, Server};
+
+use crate::server::bare;
+
+/// The longest a key outlives its state, with a second for the tests themselves.
+const SLACK_MILLIS: i64 = 61_000;
+
+fn name(key: &Key<'_>, meter: &Meter) -> String {
+    String::from_utf8(Prefix::default().name(key, meter)).expect("names are ASCII")
+}
+
+#[test]
+fn every_write_sets_a_lifetime_that_covers_the_state() {
+    let server = Server::start();
+    let bare = bare(&server);
+    for algorithm in Algorithm::ALL {
+        for quota in ["10/s", "10/min", "10/day"] {
+            let meter = meter(quota, algorithm);
+            let set = [ChargeSet::of(Charge::take("client", meter, Cost::ONE))];
+            for _ in 0..3 {
+                let answers = bare.decide_batches(&[Batch { at: None, sets: &set }]);
+                let reading = answers.expect("answers")[0][0].outcomes()[0].reading;
+                let reset = reading.expect("numbers").reset.as_millis_ceil();
+                let reset = i64::try_from(reset).expect("days at most");
+                let name = name(&"client".into(), &meter);
+                let left = server.command(&["PTTL", &name]).integer().expect("a lifetime");
+                assert!(left > 0, "{name}: {left}");
+                // A window's state may count for a period longer than it is told of.
+                let period = i64::try_from(meter.period().as_micros() / 1_000).expect("days");
+                assert!(left <= reset + period + SLACK_MILLIS, "{name}: {left} ms for {reset} ms");
+                assert!(left + 1_000 >= reset, "{name}: {left} ms for {reset} ms");
+            }
+        }
+    }
+    assert_eq!(server.keys_without_expiry(), [""; 0]);
+}
+
+#[test]
+fn a_refusal_and_a_peek_leave_value_and_lifetime_alone() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let one_of_each = |cost: u64| {
+        let meters = Algorithm::ALL.map(|algorithm| meter("10/day", algorithm));
+        let take = |meter: Meter| Charge::take("client", meter, units(cost));
+        meters.map(take)
+    };
+    let stored = || -> Vec<(Reply, Reply)> {
+        let keys = server.keys();
+        assert_eq!(keys.len(), 5);
+        let of =
+            |key: &String| (server.command(&["DUMP", key]), server.command(&["PEXPIRETIME", key]));
+        keys.iter().map(of).collect()
+    };
+    let ask = |sets: &[ChargeSet<'_>]| {
+        let answers = bare.decide_batches(&[Batch { at: None, sets }]);
+        answers.expect("answers").remove(0)
+    };
+    assert!(ask(&[set(one_of_each(6))])[0].is_allowed());
+    let before = stored();
+    for charge in one_of_each(5) {
+        // Alone, twice in a batch, and in a set whose other charges fit.
+        let alone = ChargeSet::of(charge.clone());
+        let others = one_of_each(1).into_iter().filter(|other| other.meter != charge.meter);
+        let composite = set(others.chain([charge.clone()]));
+        let asks = [alone.clone(), alone, composite];
+        assert!(ask(&asks).iter().all(|decision| !decision.is_allowed()));
+        let never =
+            ChargeSet::of(Charge { op: Op::Take(Ask::exactly(units(11))), ..charge.clone() });
+        assert!(!ask(&[never])[0].is_allowed());
+        let peek = ChargeSet::of(Charge { op: Op::Peek(units(4)), ..charge });
+        assert!(ask(&[peek])[0].is_allowed());
+    }
+    assert_eq!(stored(), before);
+}
+
+#[test]
+fn a_key_takes_at_most_200_bytes() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let key = Key::of_rule("per-user", [("tenant", "acme"), ("user", "b2a0c5e8f1d34567")]);
+    for algorithm in Algorithm::ALL {
+        // The last has nothing round about it.
+        for quota in ["100/min", "1000000/day", "99991/59s"] {
+            let Ok(meter) = Meter::new(quota.parse().expect("a quota"), algorithm) else {
+                continue;
+            };
+            let set = [ChargeSet::of(Charge::take(key.clone(), meter, Cost::ONE))];
+            for _ in 0..3 {
+                bare.decide_batches(&[Batch { at: None, sets: &set }]).expect("answers");
+            }
+            let name = name(&key, &meter);
+            let bytes = server.command(&["MEMORY", "USAGE", &name]).integer().expect("bytes");
+            assert!(bytes <= 200, "{name}: {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_logged_request_takes_at_most_8_bytes() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let key = Key::of_rule("login", [("ip", "2001:db8:85a3::8a2e:370:7334")]);
+    for limit in [100, 1_000] {
+        let meter = meter(&format!("{limit}/h"), Algorithm::SlidingLog);
+        let set = [ChargeSet::of(Charge::take(key.clone(), meter, Cost::ONE))];
+        for request in 0..limit {
+            let at = Some(START + Micros::from_millis(request));
+            bare.decide_batches(&[Batch { at, sets: &set }]).expect("answers");
+        }
+        let name = name(&key, &meter);
+        let bytes = server.command(&["MEMORY", "USAGE", &name]).integer().expect("bytes");
+        let limit = i64::try_from(limit).expect("a small number");
+        assert!(bytes <= 8 * limit, "{name}: {bytes} bytes for {limit}");
+        server.command(&["DEL", &name]);
+    }
+}
+
+#[test]
+fn the_buckets_of_a_rule_are_found_by_its_pattern() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("10/min", Algorithm::FixedWindow);
+    let keys = [
+        Key::of_rule("login", [("ip", "10.0.0.1")]),
+        Key::of_rule_near("login", [("tenant", "acme"), ("ip", "10.0.0.1")], Some("tenant")),
+        Key::of_rule("login-2", [("ip", "10.0.0.1")]),
+        Key::new("login:ip=10.0.0.1"),
+    ];
+    let sets = keys.map(|key| ChargeSet::of(Charge::take(key, meter, Cost::ONE)));
+    bare.decide_batches(&[Batch { at: None, sets: &sets }]).expect("answers");
+    assert_eq!(server.keys().len(), 4);
+    let pattern = String::from_utf8(Prefix::default().names_of_rule("login")).expect("ASCII");
+    let reply = server.command(&["SCAN", "0", "MATCH", &pattern, "COUNT", "1000"]);
+    assert_eq!(reply.elements()[1].elements().len(), 2, "{reply:?}");
+}
