@@ -180,6 +180,14 @@ impl Loader {
         self
     }
 
+    /// The variables of this process over the file; those that are no UTF-8 are left alone.
+    pub fn own_environment(self) -> Self {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        self.environment(variables)
+    }
+
     /// A flag over everything else, under the name it was typed by.
     pub fn flag(mut self, flag: &str, setting: Setting, value: impl Into<String>) -> Self {
         self.layer(setting, flag.to_owned(), value.into(), Rank::Flag);

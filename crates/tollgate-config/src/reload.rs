@@ -51,7 +51,7 @@ const MAX_FILES: usize = 10_000;
 /// use tollgate_config::{Loader, Reloader};
 ///
 /// let path = "tollgate.toml";
-/// let loader = Loader::new().file(path).environment(std::env::vars());
+/// let loader = Loader::new().file(path).own_environment();
 /// let settings = loader.load()?.settings;
 /// let gate = Arc::new(Gate::new(settings.policy, MemoryStore::new()));
 /// let in_force = Arc::clone(&gate);
