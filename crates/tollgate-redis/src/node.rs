@@ -20,12 +20,9 @@
 //! for it still counts as out; a question whose caller has gone while it waited is not sent.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
@@ -41,8 +38,13 @@ use crate::topology::{Cluster, Locator};
 
 mod call;
 mod keeper;
+mod pending;
+mod pump;
 
-pub(crate) use call::Call;
+pub(crate) use pending::Pending;
+
+use pending::Own;
+use pump::Place;
 
 /// Calls a link may have out before questions gather. Two keep the server busy while the replies of
 /// one are given out.
@@ -88,23 +90,19 @@ pub(crate) struct Link {
     lost: Arc<Notify>,
 }
 
-/// A question that waits for a call to join.
-struct Waiting {
-    question: Question,
-    slot: Option<u16>,
-    caller: oneshot::Sender<Reply>,
-    // Given back when the question has been answered or dropped, not when its caller leaves.
-    permit: Permit,
+/// A question that was put.
+pub(crate) struct Asked {
+    pub(crate) question: Question,
+    /// The slot of all its keys, in a cluster.
+    pub(crate) slot: Option<u16>,
+    /// Given back when the question has been answered or dropped, not when its caller leaves.
+    pub(crate) permit: Permit,
 }
 
-/// An answer that is on its way.
-pub(crate) enum Pending {
-    /// This caller's own call.
-    Own(Own),
-    /// The call of whoever takes the question along.
-    Joined(oneshot::Receiver<Reply>),
-    /// There will be none.
-    Failed(Failure),
+/// A question that waits for a call to join.
+struct Waiting {
+    asked: Asked,
+    caller: oneshot::Sender<Reply>,
 }
 
 impl Node {
@@ -139,27 +137,21 @@ impl Node {
 
     /// Puts a question, by itself if few calls are out; without an answer until `lost` it counts as
     /// lost.
-    pub(crate) fn ask(
-        self: &Arc<Self>,
-        question: Question,
-        slot: Option<u16>,
-        permit: Permit,
-        lost: Instant,
-    ) -> Pending {
+    pub(crate) fn ask(self: &Arc<Self>, asked: Asked, lost: Instant) -> Pending {
         let mut state = self.lock();
         match self.may_call(&mut state) {
             Some(link) if state.waiting.is_empty() => {
                 state.out += 1;
                 drop(state);
-                Pending::Own(Own::new(Place::new(self), link, question, permit, lost))
+                Pending::Own(Own::new(Place::new(self), link, asked, lost))
             }
-            _ => self.wait(&mut state, question, slot, permit),
+            _ => state.wait(asked),
         }
     }
 
     /// Puts a question that others follow, so that all go together; [`Node::go`] sends them off.
-    pub(crate) fn gather(&self, question: Question, slot: Option<u16>, permit: Permit) -> Pending {
-        self.wait(&mut self.lock(), question, slot, permit)
+    pub(crate) fn gather(&self, asked: Asked) -> Pending {
+        self.lock().wait(asked)
     }
 
     /// Sends off what has gathered, if few calls are out.
@@ -206,21 +198,6 @@ impl Node {
     /// The cluster this node is part of.
     pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
         self.cluster.upgrade()
-    }
-
-    fn wait(
-        &self,
-        state: &mut State,
-        question: Question,
-        slot: Option<u16>,
-        permit: Permit,
-    ) -> Pending {
-        if let (true, Some(trouble)) = (state.links.is_empty(), &state.trouble) {
-            return Pending::Failed(trouble.clone());
-        }
-        let (caller, answer) = oneshot::channel();
-        state.waiting.push_back(Waiting { question, slot, caller, permit });
-        Pending::Joined(answer)
     }
 
     /// The link of a call that may go out now.
@@ -322,6 +299,16 @@ impl Node {
 }
 
 impl State {
+    /// Has a question wait for a call to join, or says why there will be none.
+    fn wait(&mut self, asked: Asked) -> Pending {
+        if let (true, Some(trouble)) = (self.links.is_empty(), &self.trouble) {
+            return Pending::Failed(trouble.clone());
+        }
+        let (caller, answer) = oneshot::channel();
+        self.waiting.push_back(Waiting { asked, caller });
+        Pending::Joined(answer)
+    }
+
     fn next_link(&mut self) -> Option<Link> {
         self.turn = self.turn.wrapping_add(1);
         let place = self.turn.checked_rem(self.links.len())?;
@@ -334,141 +321,5 @@ fn fail(stranded: VecDeque<Waiting>, failure: &Failure) {
     for waiting in stranded {
         // A caller that has left needs no answer.
         let _ = waiting.caller.send(Err(failure.clone()));
-    }
-}
-
-/// A call's place among those that may be out. When it is given up, those who wait get it.
-struct Place {
-    node: Arc<Node>,
-    // Handed to a task that has not run yet. One that never does, because its runtime is shutting
-    // down, must not hand it to the next.
-    on_its_way: bool,
-}
-
-impl Place {
-    /// A place that was counted already.
-    fn new(node: &Arc<Node>) -> Self {
-        Self { node: Arc::clone(node), on_its_way: false }
-    }
-
-    /// Hands the place to those who wait.
-    fn pass_on(mut self) {
-        self.on_its_way = true;
-        let runtime = self.node.shared.runtime.clone();
-        runtime.spawn(pump(self));
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        {
-            let mut state = self.node.lock();
-            if self.on_its_way || state.waiting.is_empty() || state.links.is_empty() {
-                state.out -= 1;
-                return;
-            }
-        }
-        Self::new(&self.node).pass_on();
-    }
-}
-
-/// Sends off what has gathered, until nothing has.
-async fn pump(mut place: Place) {
-    place.on_its_way = false;
-    while let Some((link, batch)) = place.node.next_batch() {
-        deliver(&place.node, link, batch).await;
-    }
-}
-
-/// Asks what waits, in as few calls as its slots allow, and gives the answers out.
-async fn deliver(node: &Arc<Node>, link: Link, mut batch: Vec<Waiting>) {
-    let deadline = Instant::now() + node.shared.deadline;
-    // Outside a cluster there are no slots, and all go in one call. In order, for sets that were put
-    // one after the other are decided so.
-    batch.sort_by_key(|waiting| waiting.slot);
-    let mut groups = Vec::new();
-    while let Some(last) = batch.last() {
-        let slot = last.slot;
-        groups.push(batch.split_off(batch.partition_point(|waiting| waiting.slot < slot)));
-    }
-    let calls = groups.into_iter().map(|group| call_for(node, link.clone(), group, deadline));
-    join_all(calls).await;
-}
-
-async fn call_for(node: &Arc<Node>, link: Link, group: Vec<Waiting>, deadline: Instant) {
-    let mut questions = Vec::with_capacity(group.len());
-    let mut callers = Vec::with_capacity(group.len());
-    for Waiting { question, caller, permit, .. } in group {
-        questions.push(question);
-        callers.push((caller, permit));
-    }
-    let replies = Call { questions: &questions, deadline }.run(node, link).await;
-    for ((caller, _), reply) in callers.into_iter().zip(replies) {
-        // A caller that has left needs no answer.
-        let _ = caller.send(reply);
-    }
-}
-
-type OwnCall = Pin<Box<dyn Future<Output = Reply> + Send>>;
-
-/// A caller's own call. It is finished even if the caller leaves, for until then it is out.
-pub(crate) struct Own {
-    call: Option<OwnCall>,
-    lost: Instant,
-    shared: Arc<Shared>,
-}
-
-impl Own {
-    fn new(place: Place, link: Link, question: Question, permit: Permit, lost: Instant) -> Self {
-        let shared = Arc::clone(&place.node.shared);
-        let call = async move {
-            let questions = std::slice::from_ref(&question);
-            let mut replies = Call { questions, deadline: lost }.run(&place.node, link).await;
-            drop((permit, place));
-            replies.pop().unwrap_or_else(|| Err(Failure::protocol("no answer to a question")))
-        };
-        Self { call: Some(Box::pin(call)), lost, shared }
-    }
-}
-
-impl Future for Own {
-    type Output = Reply;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
-        let Some(call) = self.call.as_mut() else {
-            return Poll::Ready(Err(Failure::protocol("asked for an answer twice")));
-        };
-        let reply = ready!(call.as_mut().poll(cx));
-        self.call = None;
-        Poll::Ready(reply)
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.shared.runtime.spawn(call);
-        }
-    }
-}
-
-impl Pending {
-    /// The answer, or none before `deadline`.
-    pub(crate) async fn reply(self, deadline: Instant) -> Reply {
-        match self {
-            // It ends by itself then.
-            Self::Own(call) if call.lost <= deadline => call.await,
-            Self::Own(call) => {
-                let reply = timeout_at(deadline.into(), call).await;
-                reply.unwrap_or_else(|_| Err(Failure::timeout()))
-            }
-            Self::Failed(failure) => Err(failure),
-            Self::Joined(answer) => match timeout_at(deadline.into(), answer).await {
-                Ok(Ok(reply)) => reply,
-                // Dropped without an answer: the runtime is shutting down.
-                Ok(Err(_)) => Err(Failure::unavailable("the store is shutting down")),
-                Err(_) => Err(Failure::timeout()),
-            },
-        }
     }
 }

@@ -17,6 +17,7 @@ use crate::answer::decision;
 use crate::connect::Connector;
 use crate::denials::Denials;
 use crate::failure::Failure;
+use crate::node::Asked;
 use crate::question::Question;
 use crate::shared::{Logbook, Shared};
 use crate::spread::Spread;
@@ -285,13 +286,14 @@ impl Inner {
                 cluster.owner(slot.unwrap_or_default(), span.end()).await?
             }
         };
+        let asked = Asked { question, slot, permit };
         let pending = match manner {
             Manner::Alone => {
                 // One who is in a hurry does not make a server late.
                 let lost = span.sent + self.shared.deadline;
-                node.ask(question, slot, permit, lost)
+                node.ask(asked, lost)
             }
-            Manner::Gathered => node.gather(question, slot, permit),
+            Manner::Gathered => node.gather(asked),
         };
         let (at, answer) = pending.reply(span.end()).await?;
         decision(set, at, answer)
