@@ -9,8 +9,10 @@ use tollgate::policy::{Place, PolicyBuilder, PolicyError, Quotas};
 use tollgate::{Algorithm, Glob, Network, Override, Policy, Rule};
 
 use crate::axis::Axes;
+use crate::calendar::{self, Whose};
 use crate::fields::{self, span_of};
 use crate::lint;
+use crate::nearest::nearest;
 use crate::quota;
 use crate::report::Problems;
 use crate::settings::{Audit, Dialect, HeaderAxis, Metrics, RuleSettings, Secret, Settings};
@@ -80,6 +82,15 @@ fn rule_settings(rule: &typed::Rule) -> RuleSettings {
 
 pub(crate) fn name_of(rule: &typed::Rule) -> &str {
     rule.name.as_ref().map_or(NAMELESS, |name| &name.value)
+}
+
+/// Whose calendar a rule says it goes by.
+fn whose(typed: &typed::Rule) -> Whose {
+    let default = Whose::default();
+    Whose {
+        zone: typed.timezone.as_ref().map_or(default.zone, |zone| zone.value.clone()),
+        starts_on: typed.starts_on.as_ref().map_or(default.starts_on, |day| day.value as i8),
+    }
 }
 
 /// Puts a policy together.
@@ -184,6 +195,7 @@ impl Compiler<'_> {
 
     /// The quota and the tiers, which need one another.
     fn quota(&mut self, rule: Rule, typed: &typed::Rule, algorithm: Algorithm) -> Rule {
+        let whose = self.whose_calendar(typed);
         match (&typed.quota, &typed.tier) {
             (Some(typed::Quota::Same(text)), tier) => {
                 if let Some(tier) = tier {
@@ -193,14 +205,14 @@ impl Compiler<'_> {
                                 \"tier\" out";
                     self.problems.error(tier.span, message, help);
                 }
-                match quota::read(text, algorithm, self.problems) {
+                match quota::read(text, algorithm, &whose, self.problems) {
                     Some(quotas) => rule.quota(quotas),
                     None => rule,
                 }
             }
             (Some(typed::Quota::ByTier(tiers)), Some(tier)) => {
                 let read = |(name, text): &(Spanned<String>, Spanned<String>)| {
-                    Some((name.value.clone(), quota::read(text, algorithm, self.problems)?))
+                    Some((name.value.clone(), quota::read(text, algorithm, &whose, self.problems)?))
                 };
                 let named: Vec<(String, Quotas)> = tiers.named.iter().filter_map(read).collect();
                 rule.tier(&tier.value, named)
@@ -212,6 +224,40 @@ impl Compiler<'_> {
             }
             (None, _) => rule,
         }
+    }
+
+    /// Whose calendar a rule goes by, which has to exist and to be asked for.
+    fn whose_calendar(&mut self, typed: &typed::Rule) -> Whose {
+        let texts: Vec<&str> = match &typed.quota {
+            Some(typed::Quota::Same(text)) => vec![&text.value],
+            Some(typed::Quota::ByTier(tiers)) => {
+                tiers.named.iter().map(|(_, text)| text.value.as_str()).collect()
+            }
+            None => Vec::new(),
+        };
+        let by_calendar = texts.iter().any(|text| quota::is_calendar(text));
+        let by_month =
+            texts.iter().any(|text| text.to_ascii_lowercase().contains("calendar-month"));
+        if let (Some(zone), false) = (&typed.timezone, by_calendar) {
+            let help = "write quota = \"1000/calendar-day\" or the like, or leave it out";
+            self.problems.error(zone.span, "only calendar windows have a time zone", help);
+        }
+        if let (Some(day), false) = (&typed.starts_on, by_month) {
+            let help = "write quota = \"1000/calendar-month\" or the like, or leave it out";
+            self.problems.error(day.span, "only calendar months begin on a day of choice", help);
+        }
+        if let Some(zone) = &typed.timezone
+            && calendar::zone(&zone.value).is_none()
+        {
+            let message = format!("there is no time zone {:?}", fields::shortened(&zone.value));
+            let known = calendar::zones();
+            let help = match nearest(&zone.value, known.iter().map(String::as_str)) {
+                Some(meant) => format!("write {meant:?}"),
+                None => "write a name such as \"Europe/Berlin\" or \"UTC\"".to_owned(),
+            };
+            self.problems.error(zone.span, message, help);
+        }
+        whose(typed)
     }
 
     /// A bucket stays where it is only if every request for it says the same.
@@ -241,7 +287,8 @@ impl Compiler<'_> {
             self.problems.error(name.span, message, fields::one_of(about, known));
         }
         let quotas = typed.quota.as_ref();
-        let quotas = quotas.and_then(|text| quota::read(text, algorithm, self.problems));
+        let whose = rule.map(whose).unwrap_or_default();
+        let quotas = quotas.and_then(|text| quota::read(text, algorithm, &whose, self.problems));
         let mut exception = Override::new(about, quotas.unwrap_or_else(|| Vec::new().into()));
         for condition in &typed.when {
             self.axes.check(&condition.axis, self.problems);

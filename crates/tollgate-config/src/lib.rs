@@ -31,6 +31,7 @@
 //! ```
 
 mod axis;
+mod calendar;
 mod compile;
 pub mod envoy;
 mod fields;

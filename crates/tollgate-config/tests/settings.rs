@@ -236,3 +236,36 @@ fn policies_are_numbered_as_they_are_read() {
     let version = || loader.load().unwrap().settings.policy.version();
     assert_eq!([version(), version()], [1, 2]);
 }
+
+#[test]
+fn windows_follow_the_calendar_where_a_file_says_so() {
+    let text = r#"
+        [[rule]]
+        name = "bill"
+        by = ["tenant"]
+        tier = "plan"
+        quota = { free = "1000/calendar-month", paid = "50_000/calendar-month; 10/s" }
+        algorithm = "fixed-window"
+        timezone = "Europe/Berlin"
+        starts_on = 15
+        missing = "share"
+        [[override]]
+        rule = "bill"
+        when = { tenant = "acme" }
+        quota = "7/calendar-day"
+    "#;
+    let source = Source::new("tollgate.toml", text);
+    let settings = Loader::new().load_text(source, Format::Toml).unwrap().settings;
+    let meters = |tenant: &str, plan: &str| -> Vec<String> {
+        let subject = Subject::new().with("tenant", tenant).with("plan", plan);
+        let resolution = settings.policy.resolve(&subject, &Costs::default());
+        let charges = resolution.charges().unwrap().set().charges();
+        charges.iter().map(|charge| charge.meter.to_string()).collect()
+    };
+    assert_eq!(
+        meters("x", "paid"),
+        ["50000/calendar-month-15@Europe/Berlin fixed-window", "10/s fixed-window"]
+    );
+    assert_eq!(meters("x", "free"), ["1000/calendar-month-15@Europe/Berlin fixed-window"]);
+    assert_eq!(meters("acme", "free"), ["7/calendar-day@Europe/Berlin fixed-window"]);
+}

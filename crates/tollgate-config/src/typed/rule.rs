@@ -37,6 +37,12 @@ pub(crate) struct Rule {
     pub(crate) algorithm: Option<Spanned<Algorithm>>,
     /// What it counts: requests unless told otherwise, or tokens, cents, … as callers say.
     pub(crate) unit: Option<Spanned<String>>,
+    /// Where the clocks of calendar windows hang, such as Europe/Berlin: UTC unless told otherwise.
+    pub(crate) timezone: Option<Spanned<String>>,
+    /// The day of the month that calendar months begin on: 1 unless told otherwise, and the last day
+    /// of months that have no such day.
+    #[schemars(range(min = 1, max = 31))]
+    pub(crate) starts_on: Option<Spanned<u64>>,
     /// Only watch: evaluated and counted like any other, but never refusing.
     pub(crate) shadow: Option<Spanned<bool>>,
     /// Rules with the same number refuse only together: one that has room is enough.
@@ -129,6 +135,8 @@ impl Rule {
             tier: fields.read("tier", problems, fields::text),
             algorithm: fields.read("algorithm", problems, fields::choice(&schema::ALGORITHMS)),
             unit: fields.read("unit", problems, fields::text),
+            timezone: fields.read("timezone", problems, fields::text),
+            starts_on: fields.read("starts_on", problems, fields::whole(1..=31)),
             shadow: fields.read("shadow", problems, fields::flag),
             any_of: fields.read("any_of", problems, fields::whole(0..=255)),
             missing: fields.read("missing", problems, fields::choice(&schema::MISSING)),
