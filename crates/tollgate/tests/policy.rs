@@ -328,6 +328,7 @@ fn everything_wrong_is_reported_at_once_with_its_place() {
         .rule(Rule::new("h").any_of(1).quota("1/s; 5/min"))
         .rule(Rule::new("i").quota([Quota::per_day(1).unwrap(), Quota::per_day(2).unwrap()]))
         .rule(Rule::new("j").quota(Vec::new()))
+        .rule(Rule::new("k").by("user").colocate("tenant").quota("1/s"))
         .rule(Rule::new(long.as_str()).by("x\n").quota("1/s"))
         .overriding(Override::new("z", "1/s").when("x", "y"))
         .overriding(Override::new("c", "1/s burst 9"))
@@ -356,6 +357,7 @@ fn everything_wrong_is_reported_at_once_with_its_place() {
         "rule \"h\": a rule of a group has one quota",
         "rule \"i\": two quotas have the same period (day)",
         "rule \"j\": there is no quota",
+        "rule \"k\": axis \"tenant\" is not one of \"by\"",
         "the name is longer than 128 bytes",
         "the axis in \"by\" has a control character",
         "override 1 of rule \"z\": there is no rule of this name; write one of",

@@ -12,17 +12,17 @@ use crate::differential::{Pure, Question};
 
 /// What happens to a few buckets.
 #[derive(Clone, Debug)]
-pub struct Composite {
+pub(crate) struct Composite {
     start: u64,
     buckets: Vec<(Algorithm, Vec<Quota>)>,
-    steps: Vec<Step>,
+    steps: Vec<Event>,
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Event {
     Ask(Vec<Wish>),
     Pause(Pause),
-    StepBack(Pause),
+    Back(Pause),
 }
 
 /// One charge of a set.
@@ -44,7 +44,7 @@ enum What {
     Reset,
 }
 
-pub fn composites() -> impl Strategy<Value = Composite> {
+pub(crate) fn composites() -> impl Strategy<Value = Composite> {
     let start = prop_oneof![
         1 => 0..10_000_000_u64,
         4 => 1_700_000_000_000_000..1_700_100_000_000_000_u64,
@@ -53,9 +53,9 @@ pub fn composites() -> impl Strategy<Value = Composite> {
     let bucket = algorithm
         .prop_flat_map(|algorithm| quotas(algorithm, true).prop_map(move |q| (algorithm, q)));
     let step = prop_oneof![
-        8 => vec(wish(), 1..5).prop_map(Step::Ask),
-        3 => pause().prop_map(Step::Pause),
-        1 => pause().prop_map(Step::StepBack),
+        8 => vec(wish(), 1..5).prop_map(Event::Ask),
+        3 => pause().prop_map(Event::Pause),
+        1 => pause().prop_map(Event::Back),
     ];
     (start, vec(bucket, 2..5), vec(step, 10..30)).prop_map(|(start, buckets, steps)| Composite {
         start,
@@ -115,7 +115,7 @@ impl Composite {
     }
 
     /// The questions it comes to, of buckets whose keys begin with `prefix`.
-    pub fn walk(&self, prefix: &str) -> Vec<Question> {
+    pub(crate) fn walk(&self, prefix: &str) -> Vec<Question> {
         let mut way = Way {
             composite: self,
             prefix,
@@ -128,11 +128,11 @@ impl Composite {
         let mut questions = Vec::new();
         for step in &self.steps {
             match step {
-                Step::Ask(wishes) => questions.push(way.ask(wishes)),
-                Step::Pause(pause) => {
+                Event::Ask(wishes) => questions.push(way.ask(wishes)),
+                Event::Pause(pause) => {
                     way.now = (way.now + way.span(*pause)).min(way.latest);
                 }
-                Step::StepBack(pause) => {
+                Event::Back(pause) => {
                     let earliest = way.pure.earliest(way.now).max(self.start);
                     way.now = way.now.saturating_sub(way.span(*pause)).max(earliest);
                 }

@@ -58,11 +58,11 @@ fn is_the_same(algorithm: Algorithm) {
 }
 
 /// One question of a trace.
-pub struct Question {
-    pub now: Timestamp,
-    pub set: ChargeSet<'static>,
+pub(crate) struct Question {
+    pub(crate) now: Timestamp,
+    pub(crate) set: ChargeSet<'static>,
     /// What the pure algorithms say, if they were asked.
-    pub expected: Option<Decision>,
+    pub(crate) expected: Option<Decision>,
 }
 
 /// Walks random traces, and puts their questions to the pure algorithms, to a memory store and to
@@ -136,15 +136,15 @@ fn in_memory(questions: &[Question]) -> Vec<Decision> {
 }
 
 /// Buckets and their states by the pure algorithms, for traces that depend on how those stand.
-pub struct Pure(Vec<(String, Meter, State)>);
+pub(crate) struct Pure(Vec<(String, Meter, State)>);
 
 impl Pure {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
 
     /// The state of a bucket.
-    pub fn state(&self, key: &str, meter: &Meter) -> State {
+    pub(crate) fn state(&self, key: &str, meter: &Meter) -> State {
         let known = self.0.iter().find(|(name, other, _)| {
             name == key
                 && other.algorithm() == meter.algorithm()
@@ -154,7 +154,7 @@ impl Pure {
     }
 
     /// Decides a set.
-    pub fn decide(&mut self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
+    pub(crate) fn decide(&mut self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
         let charges = set.charges().iter();
         let named = |charge: &Charge<'_>| charge.key.to_string();
         let mut states: Vec<State> =
@@ -174,7 +174,7 @@ impl Pure {
 
     /// The earliest instant a clock may step back to from `now` if stale buckets may have been
     /// forgotten.
-    pub fn earliest(&self, now: u64) -> u64 {
+    pub(crate) fn earliest(&self, now: u64) -> u64 {
         let stale_at = self.0.iter().map(|(_, meter, state)| state.stale_at(meter));
         stale_at.filter(|&instant| instant <= now).max().unwrap_or(0)
     }

@@ -8,14 +8,14 @@ use tollgate_testkit::conformance::{Bench, Driven};
 use tollgate_testkit::redis::Server;
 
 /// A connection of its own that knows the script.
-pub fn bare(server: &Server) -> Bare {
+pub(crate) fn bare(server: &Server) -> Bare {
     let client = redis::Client::open(server.url()).expect("a URL");
     let connection = client.get_connection().expect("a connection");
     Bare::new(connection, Prefix::default()).expect("a script that loads")
 }
 
 /// The script's clock, driven. It keeps the server, which is gone with it.
-pub struct Clock {
+pub(crate) struct Clock {
     bare: Arc<Bare>,
     _server: Server,
 }
@@ -27,7 +27,7 @@ impl Driven for Clock {
 }
 
 /// The script as a store, on a driven clock and a server of its own.
-pub fn bench() -> Bench<Arc<Bare>, Clock> {
+pub(crate) fn bench() -> Bench<Arc<Bare>, Clock> {
     let server = Server::start();
     let bare = Arc::new(bare(&server));
     Bench::new(bare.clone(), Clock { bare, _server: server }, "")
