@@ -2,12 +2,13 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tollgate::store::Answers;
@@ -161,19 +162,20 @@ impl RedisStore {
         let (servers, down) = self.inner.topology.servers();
         self.inner.shared.counters.snapshot(servers, down)
     }
-}
 
-impl Store for RedisStore {
-    async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+    async fn ask(&self, sets: &[ChargeSet<'_>]) -> Answers {
         let span = Span { sent: Instant::now(), deadline: self.deadline };
         let inner = &self.inner;
         if let [set] = sets {
             return smallvec![inner.decide(set, span, Manner::Alone).await];
         }
-        let all = join_all(sets.iter().map(|set| inner.decide(set, span, Manner::Gathered)));
+        let all = join_all(sets.iter().map(async |set| match inner.recall(set, span.sent) {
+            Some(refusal) => Ok(refusal),
+            None => inner.decide(set, span, Manner::Gathered).await,
+        }));
         let mut all = pin!(all);
         // The first look at each gathers its question; then all go together.
-        let answers = std::future::poll_fn(|cx| {
+        let answers = poll_fn(|cx| {
             let answers = all.as_mut().poll(cx);
             if answers.is_pending() {
                 inner.topology.go();
@@ -181,6 +183,19 @@ impl Store for RedisStore {
             answers
         });
         answers.await.into()
+    }
+}
+
+impl Store for RedisStore {
+    /// Ready at once if the refusal is remembered. Otherwise boxed: what asking takes is large, and
+    /// would make the future of everybody who holds it as large.
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+        let only = if let [set] = sets { Some(set) } else { None };
+        let recalled = only.and_then(|set| self.inner.recall(set, Instant::now()));
+        match recalled {
+            Some(refusal) => Either::Left(ready(smallvec![Ok(refusal)])),
+            None => Either::Right(Box::pin(self.ask(sets))),
+        }
     }
 
     fn forget_refusals(&self) {
@@ -223,28 +238,29 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// The refusal of a set that Redis refused a moment ago.
+    fn recall(&self, set: &ChargeSet<'_>, now: Instant) -> Option<Decision> {
+        let refusal = self.denials.as_ref()?.find(set, now)?;
+        self.shared.counters.count_remembered();
+        Some(refusal)
+    }
+
     async fn decide(
         self: &Arc<Self>,
         set: &ChargeSet<'_>,
         span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
-        let sent = span.sent;
-        let remembered = self.denials.as_ref().and_then(|denials| denials.find(set, sent));
-        if let Some(refusal) = remembered {
-            self.shared.counters.count_remembered();
-            return Ok(refusal);
-        }
         let answer = {
             // Cleared when the answer is there, and also if the caller leaves before.
             let _clearing = self.clearing(set);
             self.ask(set, span, manner).await
         };
         if let (Some(denials), Ok(decision)) = (&self.denials, &answer) {
-            denials.learn(set, decision, sent);
+            denials.learn(set, decision, span.sent);
         }
         let error = answer.as_ref().err().map(StoreError::kind);
-        self.shared.counters.count_answer(error, sent.elapsed());
+        self.shared.counters.count_answer(error, span.sent.elapsed());
         answer
     }
 
