@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use serde::Serialize;
-use tollgate::{Costs, Policy, Rule, Subject};
+use tollgate::{Costs, Override, Policy, Rule, Subject};
 
 use crate::Plan;
 use crate::report::{Format, Times, hundredth};
@@ -33,10 +33,13 @@ enum Shape {
     MethodAndPrefix,
     /// A tenant each.
     Tenants,
+    /// One rule, with an override for each tenant.
+    Overrides,
 }
 
 impl Shape {
-    const ALL: [Self; 4] = [Self::Routes, Self::Prefixes, Self::MethodAndPrefix, Self::Tenants];
+    const ALL: [Self; 5] =
+        [Self::Routes, Self::Prefixes, Self::MethodAndPrefix, Self::Tenants, Self::Overrides];
 
     const fn name(self) -> &'static str {
         match self {
@@ -44,6 +47,7 @@ impl Shape {
             Self::Prefixes => "prefixes",
             Self::MethodAndPrefix => "method and prefix",
             Self::Tenants => "tenants",
+            Self::Overrides => "overrides",
         }
     }
 
@@ -55,17 +59,26 @@ impl Shape {
             Self::MethodAndPrefix => {
                 rule.when("method", "POST").when("route", format!("/api/v1/things/{number}/*"))
             }
-            Self::Tenants => rule.when("tenant", format!("tenant-{number}")),
+            Self::Tenants | Self::Overrides => rule.when("tenant", format!("tenant-{number}")),
         }
     }
 
-    /// So many rules in all, two of them for everybody.
+    /// So many rules or overrides in all, two rules of them for everybody.
     fn policy(self, rules: usize) -> Policy {
         let everybody = Policy::builder()
             .rule(Rule::new("everybody").quota("100000/s"))
             .rule(Rule::new("per-ip").by("ip").quota("1000/min"));
         let numbers = 0..rules - 2;
-        let builder = numbers.fold(everybody, |builder, number| builder.rule(self.rule(number)));
+        let builder = match self {
+            Self::Overrides => {
+                let plan = everybody.rule(Rule::new("plan").by("tenant").quota("10/min"));
+                numbers.fold(plan, |builder, number| {
+                    let more = Override::new("plan", "100/min");
+                    builder.overriding(more.when("tenant", format!("tenant-{number}")))
+                })
+            }
+            _ => numbers.fold(everybody, |builder, number| builder.rule(self.rule(number))),
+        };
         builder.build().expect("the policies of the benchmark are right")
     }
 
@@ -73,7 +86,7 @@ impl Shape {
     fn request(self, number: usize) -> Request {
         let below = match self {
             Self::Prefixes | Self::MethodAndPrefix => "/parts/7",
-            Self::Routes | Self::Tenants => "",
+            Self::Routes | Self::Tenants | Self::Overrides => "",
         };
         Request {
             ip: format!("192.0.2.{}", number % 250),

@@ -137,6 +137,49 @@ fn a_file_that_appears_later_is_read_then() {
     assert!(next(&received).unwrap_err().starts_with("failed to read"));
 }
 
+/// Nothing can be watched in a directory that is not there: looking now and then has to do.
+#[test]
+fn a_directory_that_appears_later_is_noticed_without_being_watched() {
+    let folder = Folder::new("no-directory");
+    let path = folder.join("mounted/late/tollgate.toml");
+    let (_reloader, received) = watch(&path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(folder.join("new"), policy(4)).unwrap();
+    fs::rename(folder.join("new"), &path).unwrap();
+    assert_eq!(next(&received), Ok(4));
+}
+
+/// A file is often emptied just before it is written; one that stays empty is meant to be.
+#[test]
+fn an_emptied_file_is_believed_only_when_it_stays_so() {
+    let folder = Folder::new("emptied");
+    let path = folder.join("tollgate.toml");
+    fs::write(&path, policy(1)).unwrap();
+    let (_reloader, received) = watch(&path);
+    fs::write(&path, "").unwrap();
+    assert_eq!(next(&received), Ok(0));
+}
+
+#[test]
+fn a_directory_of_envoys_files_is_watched_whole() {
+    use tollgate_config::envoy::{Domains, Options};
+    let folder = Folder::new("domains");
+    fs::write(folder.join("a.yaml"), "domain: a\n").unwrap();
+    let (sender, received) = mpsc::channel();
+    let directory = folder.0.clone();
+    let read = move || Domains::load(&directory, Options::default());
+    let _reloader = Reloader::new([&folder.0], read, move |read| {
+        let names = read.unwrap().domains.names().map(str::to_owned);
+        sender.send(names.collect::<Vec<_>>()).unwrap();
+    });
+    fs::write(folder.join("new"), "domain: b\n").unwrap();
+    fs::rename(folder.join("new"), folder.join("b.yaml")).unwrap();
+    // A look between the two steps sees one domain.
+    let seen = |names: &Vec<String>| *names == ["a", "b"];
+    let found = (0..2).find(|_| seen(&received.recv_timeout(PATIENCE).unwrap()));
+    assert!(found.is_some());
+}
+
 #[test]
 fn asking_reads_at_once_and_says_how_it_went() {
     let folder = Folder::new("asked");

@@ -184,8 +184,9 @@ impl Policy {
 
     /// What it makes of a request: the charges to be made, or why none are.
     ///
-    /// Pure. The heap is touched only for the keys of rules that apply (and for subjects and sets
-    /// too large to be kept inline), never for a rule that does not.
+    /// Pure. The heap is touched only for the keys of rules that apply (and where subjects, sets, or
+    /// rules that ask for the same value are too many to be kept inline), never for a rule that does
+    /// not. It costs what the rules cost that could apply, not what all of them would.
     pub fn resolve(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Resolution {
         self.resolve_to(subject, costs, |cost| Op::Take(Ask::exactly(cost)))
     }

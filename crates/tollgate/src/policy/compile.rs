@@ -33,10 +33,11 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
         compiler.bound(rules);
     }
     PolicyErrors::check(errors)?;
-    let rules = rules.unwrap_or_default();
+    let mut rules = rules.unwrap_or_default();
+    rules.iter_mut().for_each(Compiled::file_overrides);
     Ok(Policy {
         version: draft.version,
-        index: Index::new(&rules),
+        index: Index::new(rules.iter().map(|rule| &*rule.conditions)),
         rules,
         axes,
         units,
@@ -154,6 +155,7 @@ impl Compiler<'_> {
             unit: self.units.find(rule.counted_unit())?,
             table,
             overrides: Vec::new(),
+            filed: Index::default(),
             rule: (*rule).clone(),
         })
     }

@@ -1,4 +1,4 @@
-//! Which rules could apply to a subject, without looking at all of them.
+//! Which rules could apply to a subject, without looking at all of them; and which overrides of a rule.
 //!
 //! A rule with conditions is filed under one of them, the one that tells most: a value it asks for,
 //! or what every value that it asks for starts with. A subject is looked up by its values, and
@@ -20,7 +20,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use smallvec::SmallVec;
 
-use super::compiled::{Compiled, Test};
+use super::compiled::Test;
 use super::facts::Facts;
 
 /// Up to so many rules are asked one by one: that is faster than looking them up.
@@ -55,18 +55,20 @@ struct Head {
 }
 
 impl Index {
-    pub(super) fn new(rules: &[Compiled]) -> Self {
+    /// Files what has these conditions, in this order.
+    pub(super) fn new<'c>(all: impl Iterator<Item = &'c [Test]>) -> Self {
+        let all: Vec<&[Test]> = all.collect();
         let mut index = Self::default();
-        if rules.len() <= FEW {
-            index.always = (0..rules.len() as u32).collect();
+        if all.len() <= FEW {
+            index.always = (0..all.len() as u32).collect();
             return index;
         }
-        let crowds = crowds(rules);
+        let crowds = crowds(&all);
         let mut axes: BTreeMap<usize, AxisIndex> = BTreeMap::new();
         let mut heads: BTreeMap<(usize, &str), Vec<u32>> = BTreeMap::new();
-        for (number, rule) in rules.iter().enumerate() {
+        for (number, conditions) in all.into_iter().enumerate() {
             let number = number as u32;
-            let Some(test) = telling(rule, &crowds) else {
+            let Some(test) = telling(conditions, &crowds) else {
                 index.always.push(number);
                 continue;
             };
@@ -154,9 +156,9 @@ impl AxisIndex {
 }
 
 /// How many conditions ask for each value, and for each head, of each axis.
-fn crowds(rules: &[Compiled]) -> HashMap<(usize, bool, &str), usize> {
+fn crowds<'c>(all: &[&'c [Test]]) -> HashMap<(usize, bool, &'c str), usize> {
     let mut crowds = HashMap::new();
-    for place in rules.iter().flat_map(|rule| &rule.conditions).map(place) {
+    for place in all.iter().copied().flatten().map(place) {
         *crowds.entry(place).or_insert(0) += 1;
     }
     crowds
@@ -167,13 +169,13 @@ fn place(test: &Test) -> (usize, bool, &str) {
     (test.axis, test.glob.literal().is_none(), test.glob.head())
 }
 
-/// The condition of a rule that tells most: what the fewest ask for, of equals a value, of patterns
+/// The condition of several that tells most: what the fewest ask for, of equals a value, of patterns
 /// that with the longest head. One without a head tells nothing.
-fn telling<'r>(
-    rule: &'r Compiled,
+fn telling<'c>(
+    conditions: &'c [Test],
     crowds: &HashMap<(usize, bool, &str), usize>,
-) -> Option<&'r Test> {
-    let telling = rule.conditions.iter().filter(|test| {
+) -> Option<&'c Test> {
+    let telling = conditions.iter().filter(|test| {
         let (_, is_pattern, text) = place(test);
         !is_pattern || !text.is_empty()
     });
