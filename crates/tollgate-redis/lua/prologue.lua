@@ -6,7 +6,8 @@
 --        2   two bytes per charge, high first: bit 15 marks the last charge of a set, the others
 --            number its shape from 0. '' where each set is one charge, all of one shape
 --        3…  the shapes: what charges ask apart from the key, packed (see SHAPE)
--- reply  1   the instant in µs
+-- reply  1   the instant in µs. Nothing else where a calendar's window does not hold it: then nothing
+--            was decided either, and the caller asks again
 --        2   the numbers, from 1, of the sets that were refused
 --        3   for each charge, what its bucket held before the set was decided: the value as stored,
 --            nil for nothing, or of a log the few runs the answer depends on (see sliding_log.lua)
@@ -40,8 +41,9 @@ local call, byte, floor = redis.call, string.byte, math.floor
 local pack, unpacked = struct.pack, struct.unpack
 
 -- Algorithm, op, enforcement, group; limit, period, capacity, slack of the lifetime, the least and the
--- most units, and the instant they were taken at, of a refund.
-local SHAPE = '<BBBBI7I7I7I7I7I7I7'
+-- most units, and the instant they were taken at, of a refund; of a calendar, where the present
+-- window begins and ends.
+local SHAPE = '<BBBBI7I7I7I7I7I7I7I7I7'
 local TAKE, PEEK, REFUND, RESET = 1, 2, 3, 4
 local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
 local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5

@@ -75,10 +75,10 @@ local function charge_buckets(limit, period, capacity, slack, most)
 end
 
 if ARGV[2] == '' and charges > 0 then
-  local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
-    unpacked(SHAPE, ARGV[3])
+  local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most, _, _,
+    finish = unpacked(SHAPE, ARGV[3])
   if op == TAKE and enforcement == ENFORCE and least == most and most <= capacity then
-    if algorithm == FIXED_WINDOW and limit < 67108864 then
+    if algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0 then
       move_windows(limit, period, slack, most)
     elseif algorithm >= TOKEN_BUCKET and period % limit == 0 then
       charge_buckets(limit, period, capacity, slack, most)

@@ -31,14 +31,27 @@ pub(crate) struct Answer {
     held: SmallVec<[Value; 1]>,
 }
 
+/// What the script says to a batch of questions.
+#[derive(Debug)]
+pub(crate) enum Verdicts {
+    /// It decided them, at an instant.
+    Decided(Timestamp, Vec<Answer>),
+    /// It did nothing: a window of a calendar that was sent is not that of this instant.
+    Elsewhen(Timestamp),
+}
+
 /// Divides a reply among the questions it answers, and says when they were decided.
 pub(crate) fn split<'q>(
     reply: Value,
     questions: impl IntoIterator<Item = &'q Question>,
-) -> Result<(Timestamp, Vec<Answer>), StoreError> {
+) -> Result<Verdicts, StoreError> {
     let Value::Array(reply) = reply else {
         return Err(garbled("no array"));
     };
+    if let [Value::Int(now)] = reply[..] {
+        let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
+        return Ok(Verdicts::Elsewhen(Timestamp::from_micros(now)));
+    }
     let Ok([Value::Int(now), Value::Array(refusals), Value::Array(held)]) =
         <[Value; 3]>::try_from(reply)
     else {
@@ -61,7 +74,7 @@ pub(crate) fn split<'q>(
         answers.push(Answer { verdict, held });
     }
     match (values.next(), refusals.next()) {
-        (None, None) => Ok((Timestamp::from_micros(now), answers)),
+        (None, None) => Ok(Verdicts::Decided(Timestamp::from_micros(now), answers)),
         _ => Err(garbled("more than was asked")),
     }
 }

@@ -382,6 +382,9 @@ const fn short_name(algorithm: Algorithm) -> &'static [u8] {
 
 /// A period within a name: in seconds, or in the largest smaller unit that it is a multiple of.
 fn spell_period(period: Period, into: &mut Vec<u8>) {
+    if let Some(calendar) = period.as_calendar() {
+        return escape(calendar.name().as_bytes(), &PLAIN, into);
+    }
     let micros = period.as_micros();
     let (count, unit) = match () {
         () if micros.is_multiple_of(1_000_000) => (micros / 1_000_000, "s"),
