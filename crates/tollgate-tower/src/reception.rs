@@ -50,7 +50,7 @@ pub(crate) struct Reception<S> {
 #[derive(Debug)]
 pub(crate) enum Passage {
     /// It goes on.
-    Pass(Admission),
+    Pass(Arc<Admission>),
     /// It does not.
     Refuse(Admission, Cause),
 }
@@ -197,7 +197,7 @@ impl<S: Store + 'static> Reception<S> {
         if let Some(deferred) = deferred {
             self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
         }
-        Passage::Pass(admission)
+        Passage::Pass(Arc::new(admission))
     }
 
     fn refuse(&self, admission: Admission) -> Passage {
@@ -236,7 +236,7 @@ impl<S: Store + 'static> Reception<S> {
         };
         self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         if !self.client_ip.trusts_anybody() {
-            self.checks.look(Check::ForwardedButNothingTrusted, || {
+            self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
                 client_ip::is_forwarded(&request.headers)
             });
         }
