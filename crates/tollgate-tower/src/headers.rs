@@ -92,7 +92,7 @@ pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) ->
 /// Headers tell policies apart by name alone, so where a rule has several quotas they are part of
 /// the name.
 pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Fields {
-    let charges: SmallVec<[_; 4]> = admission.charges().collect();
+    let charges: SmallVec<[_; 2]> = admission.charges().collect();
     let is_repeated = |rule: &Rule| {
         let same = charges.iter().filter(|(other, ..)| other.name() == rule.name());
         charges.len() > 1 && same.count() > 1
@@ -101,9 +101,9 @@ pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Field
         true => Cow::Owned(format!("{} {}", rule.name(), charge.meter.quota())),
         false => Cow::Borrowed(rule.name()),
     };
-    let names: SmallVec<[Cow<'a, str>; 4]> =
+    let names: SmallVec<[Cow<'a, str>; 2]> =
         charges.iter().map(|(rule, charge, _)| name(rule, charge)).collect();
-    let policies: SmallVec<[Policy<'_>; 4]> = (charges.iter().zip(&names))
+    let policies: SmallVec<[Policy<'_>; 2]> = (charges.iter().zip(&names))
         .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
         .collect();
     render(admission.decision(), &policies, dialect)

@@ -43,6 +43,9 @@ impl Text {
     /// Adds a number in decimal.
     #[inline]
     pub(crate) fn push_integer(&mut self, mut value: u64) {
+        if value < 10 {
+            return self.push_bytes(&[b'0' + value as u8]);
+        }
         // The largest has twenty digits.
         let mut digits = [0; 20];
         let mut start = digits.len();
