@@ -12,6 +12,8 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::Subject;
 
+use crate::headers::Text;
+
 mod cookie;
 
 /// Finds a value in a request.
@@ -249,8 +251,20 @@ pub(crate) fn host(request: &Parts) -> Option<&str> {
     request.uri.host().or_else(named)
 }
 
+/// An address as text. Those of IPv4, which most requests have, are spelled without the machinery
+/// of formatting.
 fn text(address: IpAddr) -> Cow<'static, str> {
-    Cow::Owned(address.to_string())
+    let IpAddr::V4(address) = address else {
+        return Cow::Owned(address.to_string());
+    };
+    let mut text = Text::new();
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        text.push_integer(octet.into());
+    }
+    Cow::Owned(text.as_str().to_owned())
 }
 
 #[cfg(feature = "axum")]

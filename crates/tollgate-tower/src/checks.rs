@@ -7,7 +7,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// The first so many requests are looked at for what costs something to find out.
+const A_WHILE: u32 = 10_000;
 
 /// A mistake in how a layer is wired, with a code that stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +111,8 @@ pub(crate) struct Checks {
     // clones of a layer.
     told: Arc<AtomicU8>,
     done: Arc<AtomicU8>,
+    // How often what costs something to find out was looked for.
+    looked: Arc<AtomicU32>,
     tell: Option<Arc<Tell>>,
 }
 
@@ -130,6 +135,14 @@ impl Checks {
         let is_done = |done: &AtomicU8| done.load(Ordering::Relaxed) & check.bit() != 0;
         if !is_done(&self.done) {
             self.done.fetch_or(check.bit(), Ordering::Relaxed);
+            self.look(check, found);
+        }
+    }
+
+    /// The same for what shows early if it ever does.
+    pub(crate) fn look_for_a_while(&self, check: Check, found: impl FnOnce() -> bool) {
+        if self.looked.load(Ordering::Relaxed) < A_WHILE {
+            self.looked.fetch_add(1, Ordering::Relaxed);
             self.look(check, found);
         }
     }

@@ -9,7 +9,6 @@
 //! rounded up to whole seconds, so that no client comes back too early.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderName, HeaderValue};
@@ -22,10 +21,12 @@ use tollgate::{
 mod dialect;
 mod merge;
 mod name;
+mod text;
 
 pub use dialect::{Dialect, UnknownDialect};
 pub(crate) use merge::append;
 use name::push_name;
+pub(crate) use text::Text;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -91,18 +92,18 @@ pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) ->
 /// Headers tell policies apart by name alone, so where a rule has several quotas they are part of
 /// the name.
 pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Fields {
-    let charges: SmallVec<[_; 4]> = admission.charges().collect();
+    let charges: SmallVec<[_; 2]> = admission.charges().collect();
     let is_repeated = |rule: &Rule| {
         let same = charges.iter().filter(|(other, ..)| other.name() == rule.name());
-        same.count() > 1
+        charges.len() > 1 && same.count() > 1
     };
     let name = |rule: &'a Rule, charge: &Charge<'_>| match is_repeated(rule) {
         true => Cow::Owned(format!("{} {}", rule.name(), charge.meter.quota())),
         false => Cow::Borrowed(rule.name()),
     };
-    let names: SmallVec<[Cow<'a, str>; 4]> =
+    let names: SmallVec<[Cow<'a, str>; 2]> =
         charges.iter().map(|(rule, charge, _)| name(rule, charge)).collect();
-    let policies: SmallVec<[Policy<'_>; 4]> = (charges.iter().zip(&names))
+    let policies: SmallVec<[Policy<'_>; 2]> = (charges.iter().zip(&names))
         .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
         .collect();
     render(admission.decision(), &policies, dialect)
@@ -135,8 +136,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn draft_11(&self, fields: &mut Fields) {
-        let mut limits = String::with_capacity(64);
-        let mut standings = String::with_capacity(64);
+        let (mut limits, mut standings) = (Text::new(), Text::new());
         for (index, policy, outcome) in self.enforced() {
             let item = (index, policy.name);
             push_item(&mut limits, item, 'q', policy.meter.capacity());
@@ -147,21 +147,22 @@ impl<'a> View<'a> {
                 push_parameter(&mut standings, 't', wait(&reading).as_secs_ceil());
             }
         }
-        push_field(fields, RATELIMIT_POLICY, limits);
-        push_field(fields, RATELIMIT, standings);
+        push_field(fields, RATELIMIT_POLICY, &limits);
+        push_field(fields, RATELIMIT, &standings);
     }
 
     fn draft_7(&self, fields: &mut Fields) {
         if let Some(reading) = self.first() {
-            let mut standing = String::with_capacity(48);
-            let _ = write!(
-                standing,
-                "limit={}, remaining={}, reset={}",
-                integer(reading.capacity),
-                integer(reading.remaining),
-                integer(wait(&reading).as_secs_ceil()),
-            );
-            push_field(fields, RATELIMIT, standing);
+            let mut standing = Text::new();
+            for (label, value) in [
+                ("limit=", reading.capacity),
+                (", remaining=", reading.remaining),
+                (", reset=", wait(&reading).as_secs_ceil()),
+            ] {
+                standing.push_str(label);
+                standing.push_integer(integer(value));
+            }
+            push_field(fields, RATELIMIT, &standing);
         }
         self.numeric_policy(fields);
     }
@@ -173,13 +174,13 @@ impl<'a> View<'a> {
 
     /// `100;w=60, 1000;w=86400`: the policies of drafts 6 and 7, which have no names.
     fn numeric_policy(&self, fields: &mut Fields) {
-        let mut limits = String::with_capacity(32);
+        let mut limits = Text::new();
         for (_, policy, _) in self.enforced() {
             push_comma(&mut limits);
-            let _ = write!(limits, "{}", integer(policy.meter.capacity()));
+            limits.push_integer(integer(policy.meter.capacity()));
             push_parameter(&mut limits, 'w', window_secs(&policy.meter));
         }
-        push_field(fields, RATELIMIT_POLICY, limits);
+        push_field(fields, RATELIMIT_POLICY, &limits);
     }
 
     /// Limit, remaining and reset of the binding outcome, a field each.
@@ -206,16 +207,16 @@ impl<'a> View<'a> {
         let Some((_, limit)) = fields.get_mut(start) else {
             return;
         };
-        let mut limits = String::with_capacity(64);
+        let mut limits = Text::new();
         limits.push_str(limit.to_str().unwrap_or_default());
         for (index, policy, _) in self.enforced() {
             push_comma(&mut limits);
-            let _ = write!(limits, "{}", integer(policy.meter.capacity()));
+            limits.push_integer(integer(policy.meter.capacity()));
             push_parameter(&mut limits, 'w', window_secs(&policy.meter));
             limits.push_str(";name=");
             push_name(&mut limits, index, policy.name);
         }
-        *limit = HeaderValue::try_from(limits).expect("only printable ASCII was written");
+        *limit = limits.to_value();
     }
 
     /// What every refusal says, in any dialect.
@@ -268,27 +269,28 @@ fn integer(value: u64) -> u64 {
     value.min(MAX_INTEGER)
 }
 
-fn push_item(list: &mut String, (index, name): (usize, &str), parameter: char, value: u64) {
+fn push_item(list: &mut Text, (index, name): (usize, &str), parameter: char, value: u64) {
     push_comma(list);
     push_name(list, index, name);
     push_parameter(list, parameter, value);
 }
 
-fn push_parameter(list: &mut String, parameter: char, value: u64) {
-    let _ = write!(list, ";{parameter}={}", integer(value));
+fn push_parameter(list: &mut Text, parameter: char, value: u64) {
+    list.push(';');
+    list.push(parameter);
+    list.push('=');
+    list.push_integer(integer(value));
 }
 
-fn push_comma(list: &mut String) {
+fn push_comma(list: &mut Text) {
     if !list.is_empty() {
         list.push_str(", ");
     }
 }
 
 /// Adds a field unless it would be empty, which a structured list must not be.
-fn push_field(fields: &mut Fields, name: HeaderName, value: String) {
-    if value.is_empty() {
-        return;
+fn push_field(fields: &mut Fields, name: HeaderName, value: &Text) {
+    if !value.is_empty() {
+        fields.push((name, value.to_value()));
     }
-    let value = HeaderValue::try_from(value).expect("only printable ASCII was written");
-    fields.push((name, value));
 }

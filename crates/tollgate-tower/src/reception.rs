@@ -50,9 +50,9 @@ pub(crate) struct Reception<S> {
 #[derive(Debug)]
 pub(crate) enum Passage {
     /// It goes on.
-    Pass(Admission),
+    Pass(Arc<Admission>),
     /// It does not.
-    Refuse(Admission, Cause),
+    Refuse(Arc<Admission>, Cause),
 }
 
 /// What is clear of a request at once.
@@ -61,7 +61,7 @@ pub(crate) enum Prompt {
     /// What becomes of it.
     Clear(Passage),
     /// That something has to be waited for; with the store's answer, if it has given one.
-    Wait(Option<Asked>),
+    Wait(Option<Box<Asked>>),
 }
 
 /// An admission, and what is to be charged behind it.
@@ -114,7 +114,7 @@ impl<S: Store + 'static> Reception<S> {
     pub(crate) async fn ask(
         &self,
         request: &Parts,
-        mut first: Option<Asked>,
+        mut first: Option<Box<Asked>>,
         patience: Patience,
     ) -> Passage {
         let looked_up = self.axes.look_all_up(request).await;
@@ -126,10 +126,10 @@ impl<S: Store + 'static> Reception<S> {
         let mut place = None;
         loop {
             let asked = match first.take() {
-                Some(asked) => asked,
+                Some(asked) => *asked,
                 None => match self.question(&subject, &costs, place.as_ref()).await {
                     Ok(asked) => asked,
-                    Err(preview) => return self.turn_away(Then::Pass((preview, None))),
+                    Err(preview) => return Passage::Refuse(Arc::new(preview), Cause::Crowded),
                 },
             };
             match self.next(asked, patience, start.elapsed().into()) {
@@ -143,7 +143,7 @@ impl<S: Store + 'static> Reception<S> {
                     }
                     sleep(wait.into()).await;
                     if let Then::Pass(asked) = then {
-                        return self.pass(asked);
+                        return self.pass(*asked);
                     }
                 }
             }
@@ -172,7 +172,9 @@ impl<S: Store + 'static> Reception<S> {
         match self.next(asked, Patience::OfRules, Micros::ZERO) {
             Next::Done(passage) => Prompt::Clear(passage),
             Next::Hold { then: Then::Pass(asked), .. } => Prompt::Wait(Some(asked)),
-            Next::Hold { then: Then::AskAgain(refused), .. } => Prompt::Wait(Some((refused, None))),
+            Next::Hold { then: Then::AskAgain(refused), .. } => {
+                Prompt::Wait(Some(Box::new((*refused, None))))
+            }
         }
     }
 
@@ -182,9 +184,12 @@ impl<S: Store + 'static> Reception<S> {
         let delay = admission.delay();
         match admission.is_allowed() {
             true if delay == Micros::ZERO => Next::Done(self.pass((admission, deferred))),
-            true => Next::Hold { wait: delay, then: Then::Pass((admission, deferred)) },
+            true => {
+                let asked = Box::new((admission, deferred));
+                Next::Hold { wait: delay, then: Then::Pass(asked) }
+            }
             false => match patience.hold(&admission, waited) {
-                Some(wait) => Next::Hold { wait, then: Then::AskAgain(admission) },
+                Some(wait) => Next::Hold { wait, then: Then::AskAgain(Box::new(admission)) },
                 None => Next::Done(self.refuse(admission)),
             },
         }
@@ -197,7 +202,7 @@ impl<S: Store + 'static> Reception<S> {
         if let Some(deferred) = deferred {
             self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
         }
-        Passage::Pass(admission)
+        Passage::Pass(Arc::new(admission))
     }
 
     fn refuse(&self, admission: Admission) -> Passage {
@@ -210,14 +215,14 @@ impl<S: Store + 'static> Reception<S> {
             refusing.any(|(_, charge, _)| charge.meter.refill() <= Micros::from_secs(1))
         });
         let cause = crate::Refusal::of(&admission).cause;
-        Passage::Refuse(admission, cause)
+        Passage::Refuse(Arc::new(admission), cause)
     }
 
     /// The passage of a request that was to be held, for want of room.
     fn turn_away(&self, then: Then) -> Passage {
         match then {
-            Then::Pass((admission, _)) => Passage::Refuse(admission, Cause::Crowded),
-            Then::AskAgain(admission) => self.refuse(admission),
+            Then::Pass(asked) => Passage::Refuse(Arc::new(asked.0), Cause::Crowded),
+            Then::AskAgain(admission) => self.refuse(*admission),
         }
     }
 
@@ -236,7 +241,7 @@ impl<S: Store + 'static> Reception<S> {
         };
         self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         if !self.client_ip.trusts_anybody() {
-            self.checks.look(Check::ForwardedButNothingTrusted, || {
+            self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
                 client_ip::is_forwarded(&request.headers)
             });
         }
@@ -261,10 +266,11 @@ enum Next {
     Hold { wait: Micros, then: Then },
 }
 
-/// What follows once a request was held.
+/// What follows once a request was held. On the heap, so that those who are not held do not carry the
+/// room for it about.
 enum Then {
-    Pass(Asked),
-    AskAgain(Admission),
+    Pass(Box<Asked>),
+    AskAgain(Box<Admission>),
 }
 
 impl Patience {

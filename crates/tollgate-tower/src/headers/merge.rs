@@ -10,6 +10,11 @@ use super::{DRAFT_6, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
 /// Lists grow, the inner layer's first, for it was the last to decide. Fields with room for one limit
 /// keep the one with less remaining.
 pub(crate) fn append(headers: &mut HeaderMap, fields: Fields) {
+    // Most often there is no inner layer, and then no need to look at what it said.
+    if !fields.iter().any(|(name, _)| headers.contains_key(name)) {
+        fields.into_iter().for_each(|(name, value)| drop(headers.insert(name, value)));
+        return;
+    }
     let inner_is_closer = inner_is_closer(headers, &fields);
     for (name, value) in fields {
         if name == RATELIMIT_POLICY || (name == RATELIMIT && remaining(&value).is_none()) {

@@ -27,7 +27,6 @@ pin_project! {
         T: Service<Request<B>>,
     {
         guard: Arc<Guard<S>>,
-        protocol: Protocol,
         // What the request goes on to, until it does.
         onward: Option<(T, B)>,
         #[pin]
@@ -59,13 +58,12 @@ where
 {
     pub(super) fn new(guard: Arc<Guard<S>>, inner: T, request: Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        let protocol = Protocol::of(&parts.headers);
         let mut onward = Some((inner, body));
         let stage = match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => enter(&guard, protocol, &mut onward, parts, passage),
+            Prompt::Clear(passage) => enter(&guard, &mut onward, parts, passage),
             Prompt::Wait(first) => Stage::Asking { passage: ask(&guard, parts, first) },
         };
-        Self { guard, protocol, onward, stage }
+        Self { guard, onward, stage }
     }
 }
 
@@ -73,7 +71,7 @@ where
 fn ask<S: Store + 'static>(
     guard: &Arc<Guard<S>>,
     parts: Parts,
-    first: Option<Asked>,
+    first: Option<Box<Asked>>,
 ) -> Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> {
     let guard = Arc::clone(guard);
     Box::pin(async move {
@@ -85,7 +83,6 @@ fn ask<S: Store + 'static>(
 /// The stage that follows from a passage.
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
-    protocol: Protocol,
     onward: &mut Option<(T, B)>,
     mut parts: Parts,
     passage: Passage,
@@ -96,12 +93,12 @@ where
 {
     match (passage, onward.take()) {
         (Passage::Pass(admission), Some((mut inner, body))) => {
-            let admission = Arc::new(admission);
             guard.mark(&mut parts, &admission);
             let answer = inner.call(Request::from_parts(parts, body));
             Stage::Running { answer, admission }
         }
         (Passage::Refuse(admission, cause), _) => {
+            let protocol = Protocol::of(&parts.headers);
             Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
         }
         (Passage::Pass(_), None) => unreachable!("a request goes on once"),
@@ -122,7 +119,7 @@ where
             let next = match this.stage.as_mut().project() {
                 StageProjection::Asking { passage } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
-                    enter(this.guard, *this.protocol, this.onward, parts, passage)
+                    enter(this.guard, this.onward, parts, passage)
                 }
                 StageProjection::Running { answer, admission } => {
                     let response = match ready!(answer.poll(context)) {

@@ -5,6 +5,7 @@ mod checks;
 mod client_ip;
 mod holding;
 mod outgoing;
+mod redis;
 mod scene;
 mod servers;
 mod settling;

@@ -51,13 +51,15 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        let (step, deferred) = match self.step(subject, costs, take) {
-            Step::Ask(question) => question.split(),
-            settled @ Step::Settled(_) => (settled, None),
-        };
-        let admission = self.ask(step).await;
-        let deferred = deferred.filter(|_| admission.is_allowed());
-        (admission, deferred)
+        match self.step(subject, costs, take) {
+            Step::Ask(question) if question.can_be_split() => {
+                let (step, deferred) = question.split();
+                let admission = self.ask(step).await;
+                let deferred = admission.is_allowed().then_some(deferred);
+                (admission, deferred)
+            }
+            step => (self.ask(step).await, None),
+        }
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
@@ -67,11 +69,13 @@ impl<S: Store> Gate<S> {
 }
 
 impl Question {
+    /// Whether anything need not be asked now.
+    fn can_be_split(&self) -> bool {
+        !self.rules.iter().all(|&rule| self.policy.is_critical(rule))
+    }
+
     /// What has to be asked now, and what need not be.
-    fn split(self) -> (Step, Option<Deferred>) {
-        if self.rules.iter().all(|&rule| self.policy.is_critical(rule)) {
-            return (Step::Ask(self), None);
-        }
+    fn split(self) -> (Step, Deferred) {
         let (mut now, mut later) = (self.without_charges(), self.without_charges());
         for (charge, &rule) in self.set.charges().iter().zip(&self.rules) {
             let part = match self.policy.is_critical(rule) {
@@ -87,7 +91,7 @@ impl Question {
             true => Step::Settled(now.without_asking()),
             false => Step::Ask(now),
         };
-        (step, Some(Deferred { question: later }))
+        (step, Deferred { question: later })
     }
 
     fn without_charges(&self) -> Self {
