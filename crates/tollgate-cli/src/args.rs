@@ -51,6 +51,12 @@ pub(crate) struct Serve {
     /// The file of settings, TOML or YAML; read again when it changes and on SIGHUP
     #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+    /// A file of envoyproxy/ratelimit, or a folder of them, unchanged: POST /json decides by it
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_ENVOY_CONFIG")]
+    pub(crate) envoy_config: Option<PathBuf>,
+    /// How the limits of --envoy-config are metered
+    #[arg(long, value_name = "NAME", default_value = "fixed-window", requires = "envoy_config")]
+    pub(crate) envoy_algorithm: String,
     /// Where to answer HTTP; port 0 picks a free one [env: TOLLGATE_HTTP] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,

@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use clap_complete::Shell;
 use tollgate::{Algorithm, Cost, Meter, Prefix, quota};
+use tollgate_config::envoy::Options;
 use tollgate_config::{Loader, Setting};
 use tollgate_redis::{RedisStore, RedisStoreBuilder};
 use tracing::Level;
@@ -30,6 +32,8 @@ pub(crate) enum Plan {
 pub(crate) struct Serve {
     // The file, the environment and the flags, to be read now and whenever the file changes.
     pub(crate) loader: Loader,
+    // Limits for Envoy's descriptors, if any.
+    pub(crate) envoy: Option<(PathBuf, Options)>,
     pub(crate) log: Level,
     pub(crate) print: Print,
 }
@@ -110,7 +114,12 @@ impl Serve {
                 "--log {level:?} is no level; write error, warn, info, debug or trace"
             ))
         })?;
-        Ok(Self { loader, log, print: args.json.into() })
+        let algorithm: Algorithm = args.envoy_algorithm.parse().map_err(|error| {
+            Failure::new(format_args!("--envoy-algorithm {:?}: {error}", args.envoy_algorithm))
+        })?;
+        let options = Options::default().algorithm(algorithm);
+        let envoy = args.envoy_config.map(|path| (path, options));
+        Ok(Self { loader, envoy, log, print: args.json.into() })
     }
 }
 

@@ -42,7 +42,7 @@ async fn serve(plan: Serve) -> Result<Exit, Failure> {
     let address = http.local_addr();
     let address =
         address.map_err(|error| Failure::new(format_args!("failed to listen: {error}")))?;
-    let Assembly { settings, reloader } = Assembly::new(settings, plan.loader)?;
+    let Assembly { settings, reloaders } = Assembly::new(settings, plan.loader, plan.envoy)?;
     let (stop, stopped) = oneshot::channel();
     let mut server = pin!(tollgate_server::run(
         Listeners { http },
@@ -54,14 +54,15 @@ async fn serve(plan: Serve) -> Result<Exit, Failure> {
     let ended = loop {
         tokio::select! {
             ended = &mut server => break ended,
-            signal = signals.next() => match (signal, &reloader) {
-                (Signal::Hangup, Some(reloader)) => {
-                    let reloader = Arc::clone(reloader);
+            signal = signals.next() => match signal {
+                Signal::Hangup => {
+                    let reloaders = Arc::clone(&reloaders);
                     // Whoever is told of changes is told how this went.
-                    tokio::task::spawn_blocking(move || drop(reloader.reload()));
+                    tokio::task::spawn_blocking(move || {
+                        reloaders.iter().for_each(|reloader| drop(reloader.reload()));
+                    });
                 }
-                (Signal::Hangup, None) => {}
-                (Signal::Stop, _) => {
+                Signal::Stop => {
                     let _ = stop.send(());
                     break tokio::select! {
                         ended = &mut server => ended,

@@ -127,7 +127,7 @@ fn a_changed_file_is_in_force_by_itself_on_a_signal_and_on_request() {
     folder.write("[[rule]]\nname = 'per-user'\nby = ['user']\nquota = '3/fortnight'\n");
     let detail = wait_for("the complaint", || server.detail().as_str().map(str::to_owned));
     assert!(
-        detail.contains("the policy is an old one") && detail.contains("fortnight"),
+        detail.contains("the policy in force is an old one") && detail.contains("fortnight"),
         "{detail}"
     );
     assert!(detail.contains("tollgate.toml:4"), "{detail}");
@@ -191,6 +191,68 @@ fn changing_limits_under_load_loses_no_decision_and_grants_none_too_many() {
         server.send("POST", "/v1/peek", &json!({ "subject": { "user": "u" } }).to_string());
     assert_eq!(peeked["outcomes"][0]["remaining"], 0);
     assert!(granted <= HIGHEST, "{granted} granted of {HIGHEST}");
+}
+
+#[test]
+fn descriptors_are_decided_by_envoys_own_file() {
+    let folder = Folder::new("envoy");
+    let file = |limit: u64| {
+        format!(
+            "domain: shop\ndescriptors:\n  - key: remote_address\n    rate_limit: {{ unit: hour, \
+             requests_per_unit: {limit} }}\n  - key: path\n    value: /login\n    shadow_mode: true\n    \
+             rate_limit: {{ unit: day, requests_per_unit: 1 }}\n"
+        )
+    };
+    let write = |text: &str| {
+        let (path, draft) = (folder.0.join("shop.yaml"), folder.0.join("draft"));
+        fs::write(&draft, text).unwrap();
+        fs::rename(&draft, &path).unwrap();
+        path
+    };
+    let path = write(&file(2));
+    let config = folder.write("");
+    let server = Server::start(&config, &["--envoy-config", path.to_str().unwrap()]);
+    let ask = r#"{"domain":"shop","hitsAddend":1,"descriptors":[
+        {"entries":[{"key":"remote_address","value":"192.0.2.7"}]},
+        {"entries":[{"key":"path","value":"/login"}]},
+        {"entries":[{"key":"nobody","value":"knows"}]}]}"#;
+    for remaining in [1, 0] {
+        let (status, told) = server.send("POST", "/json", ask);
+        assert_eq!((status, &told["overallCode"]), (200, &json!("OK")), "{told}");
+        let first = &told["statuses"][0];
+        assert_eq!(first["limitRemaining"], remaining);
+        let limit = json!({ "requestsPerUnit": 2, "unit": "HOUR" });
+        assert_eq!(first["currentLimit"], limit);
+        assert_eq!(told["statuses"][2], json!({ "code": "OK" }));
+    }
+    let (status, told) = server.send("POST", "/json", ask);
+    assert_eq!((status, &told["overallCode"]), (429, &json!("OVER_LIMIT")), "{told}");
+    let codes: Vec<&Value> =
+        told["statuses"].as_array().unwrap().iter().map(|status| &status["code"]).collect();
+    // The log-in is over its limit too, but only watched.
+    assert_eq!(codes, ["OVER_LIMIT", "OK", "OK"]);
+
+    // A broken file is told and changes nothing; a mended one is in force.
+    write("domain: shop\ndescriptors:\n  - kay: remote_address\n");
+    let detail = wait_for("the complaint", || server.detail().as_str().map(str::to_owned));
+    assert!(detail.contains("the file of descriptors in force is an old one"), "{detail}");
+    assert_eq!(server.send("POST", "/json", ask).0, 429);
+    write(&file(5));
+    wait_for("the new limit", || (server.send("POST", "/json", ask).0 == 200).then_some(()));
+    assert_eq!(server.detail(), Value::Null);
+
+    for (body, field) in [
+        (r#"{"descriptors":[{"entries":[]}]}"#, "domain"),
+        (r#"{"domain":"shop"}"#, "descriptors"),
+        (
+            r#"{"domain":"shop","descriptors":[{"limit":{"unit":"AEON"}}]}"#,
+            "descriptors[0].limit.unit",
+        ),
+        ("{", "body"),
+    ] {
+        let (status, problem) = server.send("POST", "/json", body);
+        assert_eq!((status, &problem["field"]), (400, &json!(field)), "{problem}");
+    }
 }
 
 #[test]

@@ -9,16 +9,19 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
-use tollgate::{Admission, Decision, Fallback, Gate, Provenance, Store, StoreError};
+use tollgate::{Admission, ChargeSet, Decision, Fallback, Gate, Provenance, Store, StoreError};
+use tollgate_config::envoy::Charges;
 use tollgate_tower::Dialect;
 
 use crate::alarm::Alarm;
-use crate::metrics::{BY_HAND, Metrics};
+use crate::descriptors::Descriptors;
+use crate::metrics::{BY_HAND, DESCRIPTORS, Metrics};
 use crate::reloads::{Reload, Reloads};
 use crate::settings::{AdminToken, Settings, Trouble};
 
 mod answer;
 mod body;
+mod envoy;
 mod object;
 mod openapi;
 mod problem;
@@ -45,6 +48,7 @@ struct App<S> {
     trouble: Trouble,
     reloads: Reloads,
     reload: Option<Reload>,
+    descriptors: Option<Descriptors>,
     alarm: Alarm,
     metrics: Metrics,
 }
@@ -61,6 +65,7 @@ pub(crate) fn router<S: Store + 'static>(settings: Settings<S>) -> Router {
         metrics: Metrics::new(&settings.reloads),
         reloads: settings.reloads,
         reload: settings.reload,
+        descriptors: settings.descriptors,
     };
     Router::new()
         .route("/v1/take", post(take::<S>))
@@ -68,6 +73,7 @@ pub(crate) fn router<S: Store + 'static>(settings: Settings<S>) -> Router {
         .route("/v1/refund", post(refund::<S>))
         .route("/v1/reset", post(reset::<S>))
         .route("/v1/reload", post(reload::<S>))
+        .route("/json", post(envoy::<S>))
         .route("/healthz", get(|| async { json(r#"{"status":"ok"}"#) }))
         .route("/readyz", get(ready::<S>))
         .route("/metrics", get(metrics::<S>))
@@ -107,12 +113,14 @@ async fn reload<S: Store>(State(app): State<Arc<App<S>>>, request: Request) -> R
     }
 }
 
+async fn envoy<S: Store>(State(app): State<Arc<App<S>>>, request: Request) -> Response {
+    app.answer_envoy(request).await
+}
+
 /// Ready as long as something decides; what is wrong with the store or a new policy is a detail.
 async fn ready<S: Store>(State(app): State<Arc<App<S>>>) -> Response {
     let store = (app.trouble)().map(|trouble| format!("fallbacks decide: {trouble}"));
-    let policy =
-        app.reloads.trouble().map(|trouble| format!("the policy is an old one: {trouble}"));
-    let details: Vec<String> = store.into_iter().chain(policy).collect();
+    let details: Vec<String> = store.into_iter().chain(app.reloads.trouble()).collect();
     match details.is_empty() {
         true => json(r#"{"status":"ready"}"#),
         false => json(json!({ "status": "ready", "detail": details.join("; ") }).to_string()),
@@ -179,22 +187,35 @@ impl<S: Store> App<S> {
     /// Decides charges no rule speaks of. While the store cannot be asked, what can be decided
     /// without it is; what was taken from it cannot be given back elsewhere.
     async fn decide_by_hand(&self, question: &ByHand<'_>) -> Result<Decision, Problem> {
-        let asked = Instant::now();
-        let (decision, error) = match question.action {
-            Action::Take | Action::Peek => self.gate.take_set(&question.set).await,
+        match question.action {
+            Action::Take | Action::Peek => Ok(self.decide_set(&question.set, BY_HAND).await),
             Action::Refund(_) | Action::Reset => {
+                let asked = Instant::now();
                 let answer = self.gate.limiter().take_set(&question.set).await;
-                (answer.map_err(|error| self.unanswered(error))?, None)
+                let decision = answer.map_err(|error| self.unanswered(error))?;
+                self.heard(asked, decision.provenance(), None);
+                Ok(decision)
             }
-        };
+        }
+    }
+
+    /// Decides the charges of Envoy's descriptors.
+    async fn decide_descriptors(&self, charges: &Charges) -> Decision {
+        self.decide_set(&charges.set, DESCRIPTORS).await
+    }
+
+    /// Decides a set, without the store if need be, and counts its charges under one name.
+    async fn decide_set(&self, set: &ChargeSet<'_>, name: &'static str) -> Decision {
+        let asked = Instant::now();
+        let (decision, error) = self.gate.take_set(set).await;
         self.heard(asked, decision.provenance(), error.as_ref());
         if error.is_some() {
-            decision.outcomes().iter().for_each(|_| {
-                self.metrics.count_fallback(BY_HAND, Fallback::Local);
-            });
+            for _ in decision.outcomes() {
+                self.metrics.count_fallback(name, Fallback::Local);
+            }
         }
-        self.metrics.count(&decision, std::iter::repeat(BY_HAND));
-        Ok(decision)
+        self.metrics.count(&decision, std::iter::repeat(name));
+        decision
     }
 
     /// Decides by the policy.

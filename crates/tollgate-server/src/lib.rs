@@ -9,10 +9,12 @@
 //!        → tollgate      Gate decides
 //!          http/answer   Decision → JSON, headers   one conversion out
 //!          http/problem  what is wrong with a request
+//!          http/envoy    the same for Envoy's descriptors, as JSON
 //!        → alarm.rs, metrics.rs, reloads.rs         what the operator hears of it
 //! ```
 
 mod alarm;
+mod descriptors;
 mod http;
 mod metrics;
 mod reloads;
@@ -20,6 +22,7 @@ mod serve;
 mod settings;
 mod store;
 
+pub use descriptors::Descriptors;
 pub use http::decision_json;
 pub use reloads::{Reload, Reloads};
 pub use serve::{Listeners, Stop, run};

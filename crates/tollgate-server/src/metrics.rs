@@ -18,6 +18,9 @@ use crate::reloads::Reloads;
 /// The rule of charges that were made by hand.
 pub(crate) const BY_HAND: &str = "ad-hoc";
 
+/// The rule of charges that descriptors of Envoy's made.
+pub(crate) const DESCRIPTORS: &str = "envoy";
+
 /// The counters of one server.
 #[derive(Debug)]
 pub(crate) struct Metrics {

@@ -1,5 +1,6 @@
 //! How the policy in force came to be, for those who look at the server from outside.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,8 +21,8 @@ pub struct Reloads {
 
 #[derive(Default)]
 struct Inner {
-    // What is wrong with what is written down, where it is not in force.
-    trouble: Mutex<Option<String>>,
+    // What is wrong with what is written down, where it is not in force, by what it is.
+    trouble: Mutex<BTreeMap<&'static str, String>>,
     version: Gauge,
     results: Family<Labels, Counter>,
 }
@@ -32,26 +33,30 @@ struct Labels {
 }
 
 impl Reloads {
-    /// A policy of this version is in force from now on.
-    pub fn succeeded(&self, version: u64) {
-        self.in_force(version);
+    /// `what` was read again and is in force.
+    pub fn mended(&self, what: &'static str) {
         self.inner.results.get_or_create(&Labels { result: "success" }).inc();
-        *self.trouble_mut() = None;
+        self.trouble_mut().remove(what);
     }
 
-    /// What was read is wrong, and the policy stays as it was.
-    pub fn failed(&self, detail: impl Into<String>) {
+    /// `what` was read again and is wrong, so what was in force stays.
+    pub fn failed(&self, what: &'static str, detail: impl Into<String>) {
         self.inner.results.get_or_create(&Labels { result: "failure" }).inc();
-        *self.trouble_mut() = Some(detail.into());
+        self.trouble_mut().insert(what, detail.into());
     }
 
-    /// The server starts with a policy of this version.
+    /// A policy of this version is in force from now on.
     pub fn in_force(&self, version: u64) {
         self.inner.version.set(i64::try_from(version).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble_mut().clone()
+    /// What is not in force though it is written down, and why.
+    pub(crate) fn trouble(&self) -> Vec<String> {
+        let trouble = self.trouble_mut();
+        let told = |(what, detail): (&&str, &String)| {
+            format!("the {what} in force is an old one: {detail}")
+        };
+        trouble.iter().map(told).collect()
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
@@ -61,7 +66,7 @@ impl Reloads {
         registry.register("policy_reloads", "Policies read while the server ran", results);
     }
 
-    fn trouble_mut(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn trouble_mut(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, String>> {
         self.inner.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tollgate::{Gate, Policy, Store};
 use tollgate_tower::Dialect;
 
+use crate::descriptors::Descriptors;
 use crate::reloads::{Reload, Reloads};
 
 /// How a server decides and answers.
@@ -24,6 +25,8 @@ pub struct Settings<S> {
     pub trouble: Trouble,
     /// How the policy came to be, kept up to date by whoever replaces it.
     pub reloads: Reloads,
+    /// Limits for Envoy's descriptors; without any, such requests are not answered.
+    pub descriptors: Option<Descriptors>,
     /// Reads the policy again; without it there is nothing to read.
     pub reload: Option<Reload>,
 }
@@ -47,6 +50,7 @@ impl<S: Store> Settings<S> {
             admin: None,
             trouble: Arc::new(|| None),
             reloads: Reloads::default(),
+            descriptors: None,
             reload: None,
         }
     }

@@ -1,26 +1,36 @@
 //! From settings to a server's parts: the store, the gate over it, and what keeps its policy fresh.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tollgate::{Gate, MemoryStore, Prefix};
+use tollgate_config::envoy::{self, Domains, Options};
 use tollgate_config::{Loaded, Loader, Reloader, Report, Settings, Severity, StoreSettings};
 use tollgate_redis::RedisStore;
-use tollgate_server::{AdminToken, AnyStore, Reload, Reloads, Trouble};
+use tollgate_server::{AdminToken, AnyStore, Descriptors, Reload, Reloads, Trouble};
 use tollgate_tower::Dialect;
 use tracing::{error, info, warn};
 
 use crate::exit::Failure;
 
+/// What is read again: the file of settings, and those of envoyproxy/ratelimit.
+const OWN: &str = "policy";
+const ENVOY: &str = "file of descriptors";
+
 /// A server that is ready to run.
 pub(super) struct Assembly {
     pub(super) settings: tollgate_server::Settings<AnyStore>,
-    // Absent where there is no file to read again.
-    pub(super) reloader: Option<Arc<Reloader>>,
+    // One for each file or folder that is read again.
+    pub(super) reloaders: Arc<[Reloader]>,
 }
 
 impl Assembly {
     /// What `settings` describe; `loader` has read them and will read them again.
-    pub(super) fn new(settings: Settings, loader: Loader) -> Result<Self, Failure> {
+    pub(super) fn new(
+        settings: Settings,
+        loader: Loader,
+        envoy: Option<(PathBuf, Options)>,
+    ) -> Result<Self, Failure> {
         let (store, trouble) = store(&settings.store)?;
         let gate = Gate::new(Arc::clone(&settings.policy), store);
         let gate = Arc::new(gate.with_replicas(settings.store.replicas));
@@ -28,10 +38,21 @@ impl Assembly {
         reloads.in_force(settings.policy.version());
         let admin = admin(&settings)?;
         let dialect = dialect(&settings)?;
-        let reloader = watch(settings, loader, &gate, &reloads).map(Arc::new);
-        let reload = reloader.as_ref().map(|reloader| {
-            let reloader = Arc::clone(reloader);
-            let reload = move || reloader.reload().map_err(|report| report.to_string());
+        let (descriptors, envoy) = match envoy {
+            Some((path, options)) => {
+                let (descriptors, reloader) = descriptors(path, options, &reloads)?;
+                (Some(descriptors), Some(reloader))
+            }
+            None => (None, None),
+        };
+        let own = watch(settings, loader, &gate, &reloads);
+        let reloaders: Arc<[Reloader]> = own.into_iter().chain(envoy).collect();
+        let reload = (!reloaders.is_empty()).then(|| {
+            let reloaders = Arc::clone(&reloaders);
+            let reload = move || {
+                let mut all = reloaders.iter().map(Reloader::reload);
+                all.try_for_each(|read| read.map_err(|report| report.to_string()))
+            };
             Arc::new(reload) as Reload
         });
         let settings = tollgate_server::Settings {
@@ -39,10 +60,11 @@ impl Assembly {
             admin,
             trouble,
             reloads,
+            descriptors,
             reload,
             ..tollgate_server::Settings::with_gate(gate)
         };
-        Ok(Self { settings, reloader })
+        Ok(Self { settings, reloaders })
     }
 }
 
@@ -100,7 +122,8 @@ fn watch(
             let policy = Arc::clone(&loaded.settings.policy);
             let version = policy.version();
             gate.set_policy(policy);
-            reloads.succeeded(version);
+            reloads.in_force(version);
+            reloads.mended(OWN);
             info!(version, rules = loaded.settings.rules.len(), "the policy was read again");
             if !loaded.warnings.is_empty() {
                 warn!("the policy has doubtful parts:\n{}", loaded.warnings);
@@ -110,11 +133,40 @@ fn watch(
             }
         }
         Err(report) => {
-            reloads.failed(first_error(report));
+            reloads.failed(OWN, first_error(report));
             error!("the policy stays as it was, for the file is wrong:\n{report}");
         }
     };
     Some(Reloader::new([path], move || loader.load(), tell))
+}
+
+/// The limits of files of envoyproxy/ratelimit, kept as the files have them.
+fn descriptors(
+    path: PathBuf,
+    options: Options,
+    reloads: &Reloads,
+) -> Result<(Descriptors, Reloader), Failure> {
+    let envoy::Loaded { domains, warnings, .. } =
+        Domains::load(&path, options).map_err(Failure::settings)?;
+    if !warnings.is_empty() {
+        eprint!("{warnings}");
+    }
+    let descriptors = Descriptors::new(domains);
+    let (in_force, reloads) = (descriptors.clone(), reloads.clone());
+    let tell = move |read: Result<&envoy::Loaded, &Report>| match read {
+        Ok(loaded) => {
+            in_force.replace(loaded.domains.clone());
+            reloads.mended(ENVOY);
+            info!("the limits for descriptors were read again");
+        }
+        Err(report) => {
+            reloads.failed(ENVOY, first_error(report));
+            error!("the limits for descriptors stay as they were:\n{report}");
+        }
+    };
+    let again = path.clone();
+    let reloader = Reloader::new([path], move || Domains::load(&again, options), tell);
+    Ok((descriptors, reloader))
 }
 
 fn same_but_for_rules(one: &Settings, other: &Settings) -> bool {

@@ -26,6 +26,7 @@ fn describe() -> Value {
             "/v1/refund": decision_call("Give back what a decision took", "Refund"),
             "/v1/reset": admin_call("Forget what was counted", "Reset"),
             "/v1/reload": reload_call(),
+            "/json": envoy_call(),
             "/healthz": status_call("Whether the server runs"),
             "/readyz": status_call("Whether the server decides"),
             "/metrics": metrics_call(),
@@ -104,6 +105,21 @@ fn reload_call() -> Value {
             "403": problem("Admin calls are off"),
             "404": problem("There is no file of settings"),
             "422": problem("The file is wrong, and the policy stays as it was"),
+        },
+    } })
+}
+
+fn envoy_call() -> Value {
+    let answer = |text: &str| json!({ "description": text, "content": { "application/json": {} } });
+    json!({ "post": {
+        "summary": "Decide an envoy.service.ratelimit.v3.RateLimitRequest, in the JSON of protocol \
+                    buffers",
+        "requestBody": { "required": true, "content": { "application/json": {} } },
+        "responses": {
+            "200": answer("A RateLimitResponse with OK"),
+            "400": answer("Wrong input; nothing was charged"),
+            "404": answer("No limits for descriptors are loaded"),
+            "429": answer("A RateLimitResponse with OVER_LIMIT"),
         },
     } })
 }

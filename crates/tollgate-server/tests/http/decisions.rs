@@ -221,7 +221,7 @@ async fn every_call_the_description_names_exists() {
     let description = server.get("/openapi.json").await.json();
     assert_eq!(description["openapi"], "3.1.0");
     let paths = description["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 9);
+    assert_eq!(paths.len(), 10);
     for (path, calls) in paths {
         for method in calls.as_object().unwrap().keys() {
             let reply = server.send(&method.to_uppercase(), path, "").await;
