@@ -117,7 +117,7 @@ local function sliding_log()
     local shape, kept, merged = log.shape, log.runs - expired, units
     if kept > 0 and log.newest == at then
       local _, there = entry(log, log.runs - 1)
-      if there + units <= MOST_UNITS then kept, merged = kept - 1, there + units end
+      kept, merged = kept - 1, there + units
     end
     local text = bytes(log, expired, kept) .. table.concat(packed_all(shape, at, merged))
     return composed(shape, at, used + units, text)
@@ -128,7 +128,7 @@ local function sliding_log()
     local shape, key, kept, merged = log.shape, log.key, log.runs - expired, units
     if kept > 0 and log.newest == at then
       local _, there = entry(log, log.runs - 1)
-      if there + units <= MOST_UNITS then kept, merged = kept - 1, there + units end
+      kept, merged = kept - 1, there + units
     end
     local added = packed_all(shape, at, merged)
     if kept + #added > log.slots then

@@ -14,21 +14,19 @@ local function sliding_window()
   end
 
   -- The share of the last window in view, rounded up: the least number of units that last · in_view
-  -- does not exceed, in periods. The product may be wide, so the quotient of doubles is put right by
-  -- asking, with period = quotient · last + rest, whether in_view ≤ ⌊units · period / last⌋. Counts
-  -- are at most 94,906,265, whose square is within 2^53.
+  -- does not exceed, in periods. The product may be wide. Its quotient as doubles have it is at most
+  -- one too small, which is found out by asking, with period = quotient · last + rest, whether
+  -- in_view ≤ ⌊units · period / last⌋. Counts are at most 94,906,265, whose square is within 2^53.
   local function share(period, last, in_view)
     if last == 0 then return 0 end
     local rest = period % last
     local quotient = (period - rest) / last
-    local function covered_by(units)
-      local fractions = units * rest
-      return in_view <= units * quotient + (fractions - fractions % last) / last
-    end
     local units = floor(last * in_view / period)
-    while not covered_by(units) do units = units + 1 end
-    while units > 0 and covered_by(units - 1) do units = units - 1 end
-    return units
+    while true do
+      local fractions = units * rest
+      if in_view <= units * quotient + (fractions - fractions % last) / last then return units end
+      units = units + 1
+    end
   end
 
   local function stored(shape, start, this, last, known)
