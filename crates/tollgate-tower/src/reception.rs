@@ -61,11 +61,12 @@ pub(crate) enum Prompt {
     /// What becomes of it.
     Clear(Passage),
     /// That something has to be waited for; with the store's answer, if it has given one.
-    Wait(Option<Box<Asked>>),
+    Wait(Option<Asked>),
 }
 
-/// An admission, and what is to be charged behind it.
-pub(crate) type Asked = (Admission, Option<Deferred>);
+/// An admission, and what is to be charged behind it. On the heap from the start: it is shared in the
+/// end, and too large to be handed about until then.
+pub(crate) type Asked = (Arc<Admission>, Option<Box<Deferred>>);
 
 /// How long refused requests are held.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +104,9 @@ impl<S: Store + 'static> Reception<S> {
         let costs = self.costs(request);
         let question = pin!(self.gate.admit_deferring(&subject, &costs));
         match question.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(asked) => self.without_waiting(asked),
+            Poll::Ready((admission, deferred)) => {
+                self.without_waiting((Arc::new(admission), deferred.map(Box::new)))
+            }
             // The store does not keep what it promised. Asking again may charge twice.
             Poll::Pending => Prompt::Wait(None),
         }
@@ -114,7 +117,7 @@ impl<S: Store + 'static> Reception<S> {
     pub(crate) async fn ask(
         &self,
         request: &Parts,
-        mut first: Option<Box<Asked>>,
+        mut first: Option<Asked>,
         patience: Patience,
     ) -> Passage {
         let looked_up = self.axes.look_all_up(request).await;
@@ -126,7 +129,7 @@ impl<S: Store + 'static> Reception<S> {
         let mut place = None;
         loop {
             let asked = match first.take() {
-                Some(asked) => *asked,
+                Some(asked) => asked,
                 None => match self.question(&subject, &costs, place.as_ref()).await {
                     Ok(asked) => asked,
                     Err(preview) => return Passage::Refuse(Arc::new(preview), Cause::Crowded),
@@ -143,7 +146,7 @@ impl<S: Store + 'static> Reception<S> {
                     }
                     sleep(wait.into()).await;
                     if let Then::Pass(asked) = then {
-                        return self.pass(*asked);
+                        return self.pass(asked);
                     }
                 }
             }
@@ -164,7 +167,8 @@ impl<S: Store + 'static> Reception<S> {
                 return Err(preview);
             }
         }
-        Ok(self.gate.admit_deferring(subject, costs).await)
+        let (admission, deferred) = self.gate.admit_deferring(subject, costs).await;
+        Ok((Arc::new(admission), deferred.map(Box::new)))
     }
 
     /// The passage, if it is clear without waiting.
@@ -172,9 +176,7 @@ impl<S: Store + 'static> Reception<S> {
         match self.next(asked, Patience::OfRules, Micros::ZERO) {
             Next::Done(passage) => Prompt::Clear(passage),
             Next::Hold { then: Then::Pass(asked), .. } => Prompt::Wait(Some(asked)),
-            Next::Hold { then: Then::AskAgain(refused), .. } => {
-                Prompt::Wait(Some(Box::new((*refused, None))))
-            }
+            Next::Hold { then: Then::AskAgain(refused), .. } => Prompt::Wait(Some((refused, None))),
         }
     }
 
@@ -184,12 +186,9 @@ impl<S: Store + 'static> Reception<S> {
         let delay = admission.delay();
         match admission.is_allowed() {
             true if delay == Micros::ZERO => Next::Done(self.pass((admission, deferred))),
-            true => {
-                let asked = Box::new((admission, deferred));
-                Next::Hold { wait: delay, then: Then::Pass(asked) }
-            }
+            true => Next::Hold { wait: delay, then: Then::Pass((admission, deferred)) },
             false => match patience.hold(&admission, waited) {
-                Some(wait) => Next::Hold { wait, then: Then::AskAgain(Box::new(admission)) },
+                Some(wait) => Next::Hold { wait, then: Then::AskAgain(admission) },
                 None => Next::Done(self.refuse(admission)),
             },
         }
@@ -200,12 +199,12 @@ impl<S: Store + 'static> Reception<S> {
             inspect(&admission);
         }
         if let Some(deferred) = deferred {
-            self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
+            self.behind.charge(&self.gate, *deferred, self.inspect.as_ref());
         }
-        Passage::Pass(Arc::new(admission))
+        Passage::Pass(admission)
     }
 
-    fn refuse(&self, admission: Admission) -> Passage {
+    fn refuse(&self, admission: Arc<Admission>) -> Passage {
         if let Some(inspect) = &self.inspect {
             inspect(&admission);
         }
@@ -215,14 +214,14 @@ impl<S: Store + 'static> Reception<S> {
             refusing.any(|(_, charge, _)| charge.meter.refill() <= Micros::from_secs(1))
         });
         let cause = crate::Refusal::of(&admission).cause;
-        Passage::Refuse(Arc::new(admission), cause)
+        Passage::Refuse(admission, cause)
     }
 
     /// The passage of a request that was to be held, for want of room.
     fn turn_away(&self, then: Then) -> Passage {
         match then {
-            Then::Pass(asked) => Passage::Refuse(Arc::new(asked.0), Cause::Crowded),
-            Then::AskAgain(admission) => self.refuse(*admission),
+            Then::Pass((admission, _)) => Passage::Refuse(admission, Cause::Crowded),
+            Then::AskAgain(admission) => self.refuse(admission),
         }
     }
 
@@ -266,11 +265,10 @@ enum Next {
     Hold { wait: Micros, then: Then },
 }
 
-/// What follows once a request was held. On the heap, so that those who are not held do not carry the
-/// room for it about.
+/// What follows once a request was held.
 enum Then {
-    Pass(Box<Asked>),
-    AskAgain(Box<Admission>),
+    Pass(Asked),
+    AskAgain(Arc<Admission>),
 }
 
 impl Patience {

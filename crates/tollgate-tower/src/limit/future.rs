@@ -71,7 +71,7 @@ where
 fn ask<S: Store + 'static>(
     guard: &Arc<Guard<S>>,
     parts: Parts,
-    first: Option<Box<Asked>>,
+    first: Option<Asked>,
 ) -> Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> {
     let guard = Arc::clone(guard);
     Box::pin(async move {

@@ -80,9 +80,14 @@ impl Admission {
     /// where it is to be refused, or is not.
     ///
     /// ```
-    /// use tollgate::{Costs, Gate, ManualClock, MemoryStore, Micros, Policy, Rule, Subject};
+    /// use tollgate::{
+    ///     Algorithm, Costs, Gate, ManualClock, MemoryStore, Micros, Policy, Rule, Subject,
+    /// };
     ///
-    /// let rule = Rule::new("calls").quota("1/s").wait(Micros::from_millis(1_500));
+    /// let rule = Rule::new("calls")
+    ///     .quota("1/s")
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .wait(Micros::from_millis(1_500));
     /// let policy = Policy::builder().rule(rule).build()?;
     /// let gate = Gate::new(policy, MemoryStore::with_clock(ManualClock::at_secs(1_000)));
     /// let ask = || gate.admit_now(&Subject::new(), &Costs::default());
