@@ -17,7 +17,7 @@ const MOST_SLACK: u64 = 60_000_000;
 const NUMBERS: usize = 9;
 
 /// The length of a packed [`Shape`]: four bytes and the integers.
-const SHAPE: usize = 4 + 7 * NUMBERS;
+pub(crate) const SHAPE: usize = 4 + 7 * NUMBERS;
 
 /// The last two integers: where a window of a calendar begins and ends.
 const WINDOW: usize = SHAPE - 2 * 7;

@@ -31,7 +31,7 @@ mod settlement;
 pub use admission::{Admission, Reason};
 pub use deferred::Deferred;
 
-/// The store that decides for rules with [`Fallback::Local`](crate::Fallback::Local) while the real
+/// The store that decides for rules with [`Fallback::Local`] while the real
 /// one cannot be asked.
 pub type LocalStore = MemoryStore<Arc<dyn Clock>>;
 

@@ -190,7 +190,7 @@ impl Prefix {
 
     /// The name of the bucket that `key` and `meter` belong to; another for every other bucket.
     pub fn name(&self, key: &Key<'_>, meter: &Meter) -> Vec<u8> {
-        let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 24);
+        let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 32);
         name.extend_from_slice(self.0.as_bytes());
         name.extend_from_slice(b":{");
         if key.scope().is_empty() {
@@ -391,7 +391,24 @@ fn spell_period(period: Period, into: &mut Vec<u8>) {
         () if micros.is_multiple_of(1_000) => (micros / 1_000, "ms"),
         () => (micros, "us"),
     };
-    into.extend(format!("{count}{unit}").bytes());
+    spell_number(count, into);
+    into.extend_from_slice(unit.as_bytes());
+}
+
+/// Writes a number in decimal. Names are spelled once per charge, and formatting would be the most of
+/// it.
+fn spell_number(mut number: u64, into: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    into.extend_from_slice(&digits[first..]);
 }
 
 #[cfg(test)]
