@@ -10,6 +10,9 @@ use clap::{Parser, Subcommand};
 mod alloc;
 mod contender;
 mod memory;
+mod middleware;
+mod policy;
+mod redis;
 mod report;
 mod workload;
 
@@ -27,11 +30,40 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Limiters in this process: nanoseconds per decision and bytes per key
-    Memory(MemoryArgs),
+    Memory(Options),
+    /// Layers around an axum server over loopback: requests per second
+    Middleware(MiddlewareArgs),
+    /// Policies of ten rules and of a thousand: nanoseconds to find those that apply
+    Policy(Options),
+    /// Limiters that share a Redis: decisions per second, latency, and what they cost Redis
+    Redis(Options),
 }
 
 #[derive(Debug, clap::Args)]
-struct MemoryArgs {
+struct MiddlewareArgs {
+    /// Print one JSON object per row
+    #[arg(long)]
+    json: bool,
+    /// Interleaved runs of each contender
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..=51))]
+    runs: u8,
+    /// Connections kept alive, each with one request at a time
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    connections: u16,
+}
+
+impl From<MiddlewareArgs> for middleware::Plan {
+    fn from(args: MiddlewareArgs) -> Self {
+        Self {
+            format: report::Format::of(args.json),
+            runs: args.runs.into(),
+            connections: args.connections.into(),
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Options {
     /// Print one JSON object per row
     #[arg(long)]
     json: bool,
@@ -41,28 +73,47 @@ struct MemoryArgs {
     /// Make fewer decisions: under a minute, and noisier
     #[arg(long)]
     quick: bool,
-    /// Run only rows whose "SECTION WORKLOAD THREADS CONTENDER ALGORITHM" contains this, and governor
+    /// Run only rows whose description contains this, and what they are compared with
+    ///
+    /// In memory a row is described as SECTION WORKLOAD THREADS CONTENDER ALGORITHM, on Redis as
+    /// CONTENDER ALGORITHM.
     #[arg(long, value_name = "SUBSTR", default_value = "", hide_default_value = true)]
     filter: String,
 }
 
-impl From<MemoryArgs> for memory::Plan {
-    fn from(args: MemoryArgs) -> Self {
+/// What to measure, and how.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// How to print it.
+    format: report::Format,
+    /// Runs of each contender.
+    runs: usize,
+    /// Whether to make fewer decisions.
+    quick: bool,
+    /// Only rows whose description contains this.
+    filter: String,
+}
+
+impl From<Options> for Plan {
+    fn from(options: Options) -> Self {
         Self {
-            format: match args.json {
-                true => report::Format::Json,
-                false => report::Format::Table,
-            },
-            runs: args.runs.into(),
-            quick: args.quick,
-            filter: args.filter,
+            format: report::Format::of(options.json),
+            runs: options.runs.into(),
+            quick: options.quick,
+            filter: options.filter,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let Bench::Memory(args) = Args::parse().bench;
-    match memory::run(&args.into(), &mut io::stdout().lock()) {
+    let out = &mut io::stdout().lock();
+    let measured = match Args::parse().bench {
+        Bench::Memory(options) => memory::run(&options.into(), out),
+        Bench::Middleware(args) => middleware::run(&args.into(), out),
+        Bench::Policy(options) => policy::run(&options.into(), out),
+        Bench::Redis(options) => redis::run(&options.into(), out),
+    };
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever was reading has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
+use crate::Plan;
 use crate::alloc;
 use crate::contender::{Contender, Kind};
 use crate::report::{self, Format, MemoryRow, TimeRow, Times};
@@ -31,19 +32,6 @@ const WARM_UP: usize = 8;
 
 /// Keys at which memory is weighed.
 const WEIGHED_KEYS: [usize; 2] = [1_000_000, 5_000_000];
-
-/// What to measure, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// How to print it.
-    pub(crate) format: Format,
-    /// Runs of each contender.
-    pub(crate) runs: usize,
-    /// Whether to make fewer decisions.
-    pub(crate) quick: bool,
-    /// Only rows whose text contains this.
-    pub(crate) filter: String,
-}
 
 impl Plan {
     /// Decisions per run.
@@ -132,7 +120,7 @@ fn header(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn cpu_model() -> String {
+pub(crate) fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.starts_with("model name"));
     let model = line.and_then(|line| line.split_once(':'));
@@ -140,7 +128,7 @@ fn cpu_model() -> String {
 }
 
 /// How many processes wanted to run in the last minute: above zero before a start, others do.
-fn load() -> String {
+pub(crate) fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or("unknown").to_owned()
 }

@@ -13,6 +13,16 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Format {
+    /// By what was asked for on the command line.
+    pub(crate) fn of(json: bool) -> Self {
+        match json {
+            true => Self::Json,
+            false => Self::Table,
+        }
+    }
+}
+
 /// The times of one contender on one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TimeRow {
@@ -157,7 +167,8 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-fn json<T: Serialize>(out: &mut impl Write, rows: &[T]) -> io::Result<()> {
+/// Prints rows as JSON.
+pub(crate) fn json<T: Serialize>(out: &mut impl Write, rows: &[T]) -> io::Result<()> {
     for row in rows {
         serde_json::to_writer(&mut *out, row)?;
         writeln!(out)?;

@@ -3,11 +3,15 @@
 use std::fmt::{self, Display};
 use std::process::ExitCode;
 
-/// What the exit code says. (Code 1 is for questions answered with no; nothing asks any yet.)
+use tollgate_config::Report;
+
+/// What the exit code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0: all is fine.
     Fine,
+    /// 1: the answer is no: refused, or found wanting.
+    Wanting,
     /// 2: wrong use, or failure.
     Failed,
 }
@@ -16,6 +20,7 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(match exit {
             Exit::Fine => 0,
+            Exit::Wanting => 1,
             Exit::Failed => 2,
         })
     }
@@ -40,6 +45,11 @@ pub(crate) struct Failure(String);
 impl Failure {
     pub(crate) fn new(message: impl Display) -> Self {
         Self(message.to_string())
+    }
+
+    /// What is wrong with the settings, at length.
+    pub(crate) fn settings(report: Report) -> Self {
+        Self(format!("the settings are wrong\n{}", report.to_string().trim_end()))
     }
 
     /// Says why, and ends in failure.

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod args;
+mod config;
+mod decide;
 mod exit;
+mod init;
 mod pages;
 mod plan;
 mod serve;
@@ -25,6 +28,9 @@ fn main() -> ExitCode {
 fn run(plan: Plan) -> Result<Exit, Failure> {
     match plan {
         Plan::Serve(plan) => serve::run(plan),
+        Plan::Decide(plan) => decide::run(plan),
+        Plan::Config(command) => config::run(command),
+        Plan::Init(plan) => init::run(plan),
         Plan::Completions(shell) => pages::completions(shell),
         Plan::Man(command) => pages::man(command.as_deref()),
     }

@@ -3,22 +3,26 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tollgate::MemoryStore;
-use tollgate_server::{Listeners, Settings, Stop};
+use tollgate_config::{Loaded, Settings};
+use tollgate_server::{Listeners, Stop};
 
 use crate::exit::{Exit, Failure};
-use crate::plan::{Address, Print, Serve};
+use crate::plan::{Print, Serve};
 
+mod assembly;
 mod signals;
 
-use signals::Signals;
+use assembly::Assembly;
+use signals::{Signal, Signals};
 
 /// Serves as planned.
 pub(crate) fn run(plan: Serve) -> Result<Exit, Failure> {
+    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(plan.log).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -30,27 +34,45 @@ async fn serve(plan: Serve) -> Result<Exit, Failure> {
     // Before the address is printed: whoever reads it may send a signal at once.
     let mut signals = Signals::new()
         .map_err(|error| Failure::new(format_args!("failed to listen for signals: {error}")))?;
-    let http = bind("--http", &plan.http).await?;
+    let Loaded { settings, warnings } = plan.loader.load().map_err(Failure::settings)?;
+    if !warnings.is_empty() {
+        eprint!("{warnings}");
+    }
+    let http = bind(&settings).await?;
     let address = http.local_addr();
     let address =
         address.map_err(|error| Failure::new(format_args!("failed to listen: {error}")))?;
+    let Assembly { settings, reloaders } = Assembly::new(settings, plan.loader, plan.envoy)?;
     let (stop, stopped) = oneshot::channel();
     let mut server = pin!(tollgate_server::run(
         Listeners { http },
-        Settings::new(MemoryStore::new()),
+        settings,
         // Dropping the sender is no reason to go on without one.
         async { stopped.await.unwrap_or(()) },
     ));
     announce(address, plan.print);
-    let ended = tokio::select! {
-        ended = &mut server => ended,
-        () = signals.next() => {
-            let _ = stop.send(());
-            tokio::select! {
-                ended = &mut server => ended,
-                // Asked twice: the requests under way are cut.
-                () = signals.next() => return Err(Failure::new("stopped before all was answered")),
-            }
+    let ended = loop {
+        tokio::select! {
+            ended = &mut server => break ended,
+            signal = signals.next() => match signal {
+                Signal::Hangup => {
+                    let reloaders = Arc::clone(&reloaders);
+                    // Whoever is told of changes is told how this went.
+                    tokio::task::spawn_blocking(move || {
+                        reloaders.iter().for_each(|reloader| drop(reloader.reload()));
+                    });
+                }
+                Signal::Stop => {
+                    let _ = stop.send(());
+                    break tokio::select! {
+                        ended = &mut server => ended,
+                        // Asked twice: the requests under way are cut.
+                        () = signals.stop() => {
+                            return Err(Failure::new("stopped before all was answered"));
+                        }
+                    };
+                }
+            },
         }
     };
     if let Stop::Cut(connections) = ended {
@@ -59,17 +81,18 @@ async fn serve(plan: Serve) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-async fn bind(flag: &str, address: &Address) -> Result<TcpListener, Failure> {
-    let address = address.as_str();
+async fn bind(settings: &Settings) -> Result<TcpListener, Failure> {
+    let Some(address) = &settings.listen.http else {
+        let detail = "there is nothing to listen on; set listen.http, or use --http HOST:PORT";
+        return Err(Failure::new(detail));
+    };
     TcpListener::bind(address).await.map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("; stop whoever listens there, or choose another with {flag} HOST:PORT")
+                "; stop whoever listens there, or choose another with --http HOST:PORT"
             }
-            io::ErrorKind::PermissionDenied => {
-                format!("; choose a port from 1024 with {flag} HOST:PORT")
-            }
-            _ => String::new(),
+            io::ErrorKind::PermissionDenied => "; choose a port from 1024 with --http HOST:PORT",
+            _ => "",
         };
         Failure::new(format_args!("failed to listen on {address}: {error}{remedy}"))
     })

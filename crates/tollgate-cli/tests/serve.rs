@@ -199,7 +199,7 @@ fn wrong_use_exits_with_2_and_says_what_is_right() {
         (&["serve", "--http", "8080"], "HOST:PORT"),
         (&["serve", "--http"], "ADDR"),
         (&["server"], "serve"),
-        (&["man", "nothing"], "serve, completions"),
+        (&["man", "nothing"], "completions, man"),
         (&["completions", "tcl"], "bash"),
         (&[], "Usage"),
     ] {

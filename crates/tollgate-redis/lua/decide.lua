@@ -9,8 +9,8 @@ local makers = {
 local made = {}
 
 local function shape_of(text)
-  local algorithm, op, enforcement, group, limit, period, capacity, slack, least, most, at =
-    unpacked(SHAPE, text)
+  local algorithm, op, enforcement, group, limit, period, capacity, slack, least, most, at,
+    start, finish = unpacked(SHAPE, text)
   local make = made[algorithm]
   if not make then
     make = { makers[algorithm]() }
@@ -22,6 +22,7 @@ local function shape_of(text)
     refundable = algorithm ~= LEAKY_BUCKET,
     limit = limit, period = period, capacity = capacity, slack = slack,
     least = least, most = most, at = at,
+    calendar = finish > 0, start = start, finish = finish,
     evaluate = make[1], refund = make[2],
   }
   if make[3] then make[3](shape) end
@@ -31,6 +32,9 @@ end
 local shapes, logs = {}, false
 for index = 3, #ARGV do
   local shape = shape_of(ARGV[index])
+  -- The caller knows calendars, and has sent the window it took to be the present one. If it is
+  -- not, nothing is decided, and it is told what time it is.
+  if shape.calendar and (now < shape.start or now >= shape.finish) then return { now } end
   shapes[index - 3] = shape
   logs = logs or shape.is_log
 end

@@ -1,6 +1,6 @@
 
 -- fixed-window: the end of the window last charged, and the units taken in it: as one number below a
--- limit of 2^26, else packed behind a byte that makes the value longer than any number's. Within a
+-- limit of 2^26, else, and by the calendar, packed behind a byte that makes the value longer than any number's. Within a
 -- window the lifetime stays the same.
 local function fixed_window()
   -- The end of the window to count in, the units taken, and whether it is the one stored.
@@ -10,17 +10,24 @@ local function fixed_window()
     if value and #value == 17 then
       local _, finish, used = unpacked('<BI8I8', value)
       if now < finish then return finish, used, true end
-    elseif value then
+    elseif value and not shape.calendar then
       local total = tonumber(value)
       local used = total % UNITS
       local ahead = ((total - used) / UNITS - (number % WINDOWS + 1)) % WINDOWS
       if total > 0 and ahead < AHEAD then return (number + ahead + 1) * period, used, true end
     end
+    if shape.calendar then return shape.finish, 0, false end
     return (number + 1) * period, 0, false
   end
 
+  -- When the window that ends at `finish` began. Of a calendar only the present one is known.
+  local function start_of(shape, finish)
+    if not shape.calendar then return finish - shape.period end
+    return finish == shape.finish and shape.start or finish
+  end
+
   local function stored(shape, finish, used, life)
-    if shape.limit < 67108864 and used < 67108864 then
+    if shape.limit < 67108864 and used < 67108864 and not shape.calendar then
       local number = finish / shape.period - 1
       return string.format('%.0f', (number % WINDOWS + 1) * UNITS + used), life
     end
@@ -39,7 +46,7 @@ local function fixed_window()
 
   local function refund(shape, value)
     local finish, used, known = at(shape, value)
-    if not known or shape.at >= finish or shape.at < finish - shape.period then return end
+    if not known or shape.at >= finish or shape.at < start_of(shape, finish) then return end
     local back = math.min(used, shape.most)
     if back > 0 then return stored(shape, finish, used - back, lifetime(finish + shape.slack)) end
   end

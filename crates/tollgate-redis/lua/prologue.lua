@@ -9,7 +9,8 @@
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
 --        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
 --        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
---        costs Redis as much as a decision's arithmetic
+--        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
+--        window does not hold it: then nothing was decided, and the caller asks again
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
@@ -40,8 +41,9 @@ local call, byte, floor = redis.call, string.byte, math.floor
 local pack, unpacked = struct.pack, struct.unpack
 
 -- Algorithm, op, enforcement, group; limit, period, capacity, slack of the lifetime, the least and the
--- most units, and the instant they were taken at, of a refund.
-local SHAPE = '<BBBBI7I7I7I7I7I7I7'
+-- most units, and the instant they were taken at, of a refund; of a calendar, where the present
+-- window begins and ends.
+local SHAPE = '<BBBBI7I7I7I7I7I7I7I7I7'
 local TAKE, PEEK, REFUND, RESET = 1, 2, 3, 4
 local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
 local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5

@@ -6,11 +6,11 @@
 local done, charges, keys = 0, #KEYS, KEYS
 
 if ARGV[2] == '' and charges > 0 then
-  local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
-    unpacked(SHAPE, ARGV[3])
+  local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most, _, _,
+    finish = unpacked(SHAPE, ARGV[3])
   local usual = op == TAKE and enforcement == ENFORCE and least == most and most <= capacity
 
-  if usual and algorithm == FIXED_WINDOW and limit < 67108864 then
+  if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0 then
     -- INCRBY reads and writes at once; what was too much is given back.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS

@@ -31,25 +31,40 @@ pub(crate) struct Answer {
     held: SmallVec<[Value; 1]>,
 }
 
+/// What the script says to a batch of questions.
+#[derive(Debug)]
+pub(crate) enum Verdicts {
+    /// It decided them, at an instant.
+    Decided(Timestamp, Vec<Answer>),
+    /// It did nothing: a window of a calendar that was sent is not that of this instant.
+    Elsewhen(Timestamp),
+}
+
 /// Divides a reply among the questions it answers, and says when they were decided.
 pub(crate) fn split<'q>(
     reply: Value,
     questions: impl IntoIterator<Item = &'q Question>,
-) -> Result<(Timestamp, Vec<Answer>), StoreError> {
+) -> Result<Verdicts, StoreError> {
     let Value::Array(values) = reply else {
         return Err(garbled("no array"));
     };
+    // Nothing but an instant, where there should be more.
+    let elsewhen = match values[..] {
+        [Value::Int(now)] => u64::try_from(now).ok().map(Timestamp::from_micros),
+        _ => None,
+    };
+    let lacking = |what| elsewhen.map(Verdicts::Elsewhen).ok_or_else(|| garbled(what));
     let mut values = values.into_iter();
     let mut held = Vec::new();
     for question in questions {
         let values: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
         if values.len() < question.len() {
-            return Err(garbled("fewer values than charges"));
+            return lacking("fewer values than charges");
         }
         held.push(values);
     }
     let Some(Value::Int(now)) = values.next() else {
-        return Err(garbled("no instant"));
+        return lacking("no instant");
     };
     let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
     // The script numbers sets that have charges, from 1.
@@ -63,7 +78,7 @@ pub(crate) fn split<'q>(
     });
     let answers = answers.collect();
     match refusals.next() {
-        None => Ok((Timestamp::from_micros(now), answers)),
+        None => Ok(Verdicts::Decided(Timestamp::from_micros(now), answers)),
         Some(_) => Err(garbled("more than was asked")),
     }
 }

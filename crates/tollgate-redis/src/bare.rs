@@ -7,7 +7,7 @@ use redis::{Connection, Pipeline, RedisError, Value};
 use tollgate::store::Answers;
 use tollgate::{ChargeSet, Decision, Prefix, Store, StoreError, StoreErrorKind, Timestamp};
 
-use crate::answer::{decision, split};
+use crate::answer::{Verdicts, decision, split};
 use crate::question::Question;
 use crate::script::{Form, ScriptClock, command};
 
@@ -47,7 +47,8 @@ impl Bare {
         let mut pipeline = Pipeline::with_capacity(batches.len());
         let mut asked = Vec::with_capacity(batches.len());
         for Batch { at, sets } in batches {
-            let questions = sets.iter().map(|set| Question::new(&self.prefix, set));
+            let now = at.unwrap_or(Timestamp::EPOCH);
+            let questions = sets.iter().map(|set| Question::new(&self.prefix, set, now));
             let questions: Vec<Question> = questions.collect();
             let clock = at.map_or(ScriptClock::Server, ScriptClock::Given);
             pipeline.add_command(command(Form::Sha, clock, &questions));
@@ -60,7 +61,10 @@ impl Bare {
         let replies = replies.into_iter().zip(asked).zip(batches);
         replies
             .map(|((reply, questions), batch)| {
-                let (at, answers) = split(reply, &questions)?;
+                let Verdicts::Decided(at, answers) = split(reply, &questions)? else {
+                    let what = "calendars need an instant that is given";
+                    return Err(StoreError::caused_by(StoreErrorKind::Protocol, what));
+                };
                 let answers = batch.sets.iter().zip(answers);
                 answers.map(|(set, answer)| decision(set, at, answer)).collect()
             })

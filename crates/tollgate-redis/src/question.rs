@@ -1,7 +1,10 @@
 //! What is asked of the script: the names of buckets, and the shapes of charges.
 
 use smallvec::SmallVec;
-use tollgate::{Algorithm, Charge, ChargeSet, Enforcement, MAX_EXACT, Meter, Op, Prefix};
+use tollgate::quota::{Calendar, CalendarWindow};
+use tollgate::{
+    Algorithm, Charge, ChargeSet, Enforcement, MAX_EXACT, Meter, Op, Prefix, Timestamp,
+};
 
 use crate::slot::slot;
 
@@ -10,8 +13,14 @@ use crate::slot::slot;
 const LEAST_SLACK: u64 = 10_000_000;
 const MOST_SLACK: u64 = 60_000_000;
 
-/// The length of a packed [`Shape`]: four bytes and seven integers of seven.
-const SHAPE: usize = 4 + 7 * 7;
+/// Integers in a packed [`Shape`], of seven bytes each.
+const NUMBERS: usize = 9;
+
+/// The length of a packed [`Shape`]: four bytes and the integers.
+pub(crate) const SHAPE: usize = 4 + 7 * NUMBERS;
+
+/// The last two integers: where a window of a calendar begins and ends.
+const WINDOW: usize = SHAPE - 2 * 7;
 
 /// What a charge asks apart from its key, packed as the script's `shape_of` reads it. Charges of
 /// different sets often have the same, which is then sent once.
@@ -22,15 +31,37 @@ pub(crate) struct Shape([u8; SHAPE]);
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     charges: SmallVec<[(Vec<u8>, Shape); 1]>,
+    // For each charge that goes by one, its number and the calendar.
+    calendars: SmallVec<[(usize, &'static Calendar); 0]>,
 }
 
 impl Question {
-    /// The question whether `set` is admitted, of buckets whose names begin with `prefix`.
-    pub(crate) fn new(prefix: &Prefix, set: &ChargeSet<'_>) -> Self {
+    /// The question whether `set` is admitted, of buckets whose names begin with `prefix`; windows
+    /// of a calendar are those around `now`, as far as anybody here knows.
+    pub(crate) fn new(prefix: &Prefix, set: &ChargeSet<'_>, now: Timestamp) -> Self {
         let charges = set.charges().iter();
         let charges =
             charges.map(|charge| (prefix.name(&charge.key, &charge.meter), Shape::of(charge)));
-        Self { charges: charges.collect() }
+        let calendars = set.charges().iter().enumerate();
+        let calendars = calendars
+            .filter_map(|(index, charge)| Some((index, charge.meter.period().as_calendar()?)));
+        let mut question = Self { charges: charges.collect(), calendars: calendars.collect() };
+        question.aim(now);
+        question
+    }
+
+    /// The same question, asked at `now` by the server's clock.
+    pub(crate) fn at(&self, now: Timestamp) -> Self {
+        let mut question = self.clone();
+        question.aim(now);
+        question
+    }
+
+    fn aim(&mut self, now: Timestamp) {
+        for (index, calendar) in &self.calendars {
+            let window = calendar.window(now);
+            self.charges[*index].1.set_window(window);
+        }
     }
 
     /// How many charges it has.
@@ -76,15 +107,24 @@ impl Shape {
             cost(most),
             at,
         ];
-        for (bytes, number) in shape[4..].chunks_exact_mut(7).zip(numbers) {
-            bytes.copy_from_slice(&number.to_le_bytes()[..7]);
-        }
+        pack(&numbers, &mut shape[4..]);
         Self(shape)
+    }
+
+    fn set_window(&mut self, window: CalendarWindow) {
+        pack(&[window.start.as_micros(), window.end.as_micros()], &mut self.0[WINDOW..]);
     }
 
     /// The packed shape.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// Writes integers one after the other.
+fn pack(numbers: &[u64], into: &mut [u8]) {
+    for (bytes, number) in into.chunks_exact_mut(7).zip(numbers) {
+        bytes.copy_from_slice(&number.to_le_bytes()[..7]);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 
 use redis::Cmd;
+use smallvec::SmallVec;
 use tollgate::Timestamp;
 
-use crate::question::{Question, Shape};
+use crate::question::{Question, SHAPE, Shape};
 
 /// The text, in the order its parts build on each other.
 const TEXT: &str = concat!(
@@ -28,6 +29,9 @@ const SHAPES_LOOKED_AT: usize = 8;
 
 /// Marks the last charge of a set.
 const LAST: u16 = 1 << 15;
+
+/// The shapes of a command, in the order of their numbers.
+type Shapes<'q> = SmallVec<[&'q Shape; 4]>;
 
 /// How the script is named in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +57,8 @@ pub(crate) fn command<'q>(
     clock: ScriptClock,
     questions: impl IntoIterator<Item = &'q Question>,
 ) -> Cmd {
-    let (mut plan, mut names) = (Vec::new(), Vec::new());
-    let mut shapes: Vec<&Shape> = Vec::new();
+    let (mut plan, mut names) = (SmallVec::<[u16; 4]>::new(), SmallVec::<[&[u8]; 4]>::new());
+    let mut shapes = Shapes::new();
     for question in questions {
         for (name, shape) in question.charges() {
             names.push(name);
@@ -65,21 +69,28 @@ pub(crate) fn command<'q>(
             *last |= LAST;
         }
     }
-    let mut command = match form {
-        Form::Sha => redis::cmd("EVALSHA").arg(DIGEST.as_str()).to_owned(),
-        Form::Text => redis::cmd("EVAL").arg(TEXT).to_owned(),
-    };
-    command.arg(names.len()).arg(names);
-    match clock {
-        ScriptClock::Server => command.arg(""),
-        ScriptClock::Given(instant) => command.arg(instant.as_micros()),
-    };
     // Sets of one charge, all of one shape, need no plan.
     if plan.iter().all(|&step| step == LAST) {
         plan.clear();
     }
-    let plan: Vec<u8> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
-    command.arg(plan);
+    let text = if form == Form::Text { TEXT.len() } else { DIGEST.len() };
+    let bytes: usize = names.iter().map(|name| name.len()).sum();
+    let bytes = text + bytes + 2 * plan.len() + SHAPE * shapes.len() + 64;
+    let mut command = Cmd::with_capacity(names.len() + shapes.len() + 5, bytes);
+    match form {
+        Form::Sha => command.arg("EVALSHA").arg(DIGEST.as_str()),
+        Form::Text => command.arg("EVAL").arg(TEXT),
+    };
+    command.arg(names.len());
+    for name in names {
+        command.arg(name);
+    }
+    match clock {
+        ScriptClock::Server => command.arg(""),
+        ScriptClock::Given(instant) => command.arg(instant.as_micros()),
+    };
+    let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
+    command.arg(&plan[..]);
     for shape in shapes {
         command.arg(shape.as_bytes());
     }
@@ -87,7 +98,7 @@ pub(crate) fn command<'q>(
 }
 
 /// The number of a shape among those sent.
-fn number_of<'q>(shape: &'q Shape, shapes: &mut Vec<&'q Shape>) -> u16 {
+fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     let latest = shapes.iter().enumerate().rev().take(SHAPES_LOOKED_AT);
     let known = latest.into_iter().find(|(_, known)| **known == shape);
     let number = known.map_or(shapes.len(), |(number, _)| number);

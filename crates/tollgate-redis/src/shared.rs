@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tollgate::Timestamp;
 
 use crate::connect::Connector;
 use crate::failure::Failure;
@@ -24,9 +25,22 @@ pub(crate) struct Shared {
     pub(crate) logbook: Logbook,
     // Calls outlive their callers, and are finished here.
     pub(crate) runtime: Handle,
+    // The last instant a server told, in µs. Only a guess at the next: windows of calendars are
+    // chosen by it, and the script says if they are not the right ones.
+    pub(crate) seen: AtomicU64,
 }
 
 impl Shared {
+    /// A server said what time it is.
+    pub(crate) fn saw(&self, now: Timestamp) {
+        self.seen.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    /// About what time it is, by the servers' clocks.
+    pub(crate) fn about(&self) -> Timestamp {
+        Timestamp::from_micros(self.seen.load(Ordering::Relaxed))
+    }
+
     /// Room for one more set, or none.
     pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
         let fits = self.counters.enter(1, self.max_in_flight);

@@ -6,6 +6,7 @@ use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, join_all};
@@ -93,6 +94,7 @@ impl RedisStoreBuilder {
             counters: Counters::default(),
             logbook: Logbook::new(),
             runtime,
+            seen: AtomicU64::new(0),
         });
         let topology = Topology::start(&self.url, &shared);
         let denials = (self.deny_cache > 0).then(|| Denials::new(self.deny_cache));
@@ -271,7 +273,7 @@ impl Inner {
         span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
-        let question = Question::new(&self.prefix, set);
+        let question = Question::new(&self.prefix, set, self.shared.about());
         let slot = match &self.topology {
             Topology::Single(_) => None,
             Topology::Cluster(_) => {
@@ -317,7 +319,7 @@ impl Inner {
 
     /// The question whether a set is admitted.
     pub(crate) fn question(&self, set: &ChargeSet<'_>) -> Question {
-        Question::new(&self.prefix, set)
+        Question::new(&self.prefix, set, self.shared.about())
     }
 
     /// Forgets refusals of the buckets a set gives back to or resets, when dropped.

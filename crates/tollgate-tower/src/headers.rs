@@ -8,17 +8,25 @@
 //! limit it is the binding one, and where it has a list the binding one comes first. Times are
 //! rounded up to whole seconds, so that no client comes back too early.
 
-use std::fmt::Write;
+use std::borrow::Cow;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderName, HeaderValue};
-use tollgate::{Decision, Enforcement, Meter, Micros, Outcome, Reading, Retry};
+use smallvec::SmallVec;
+use tollgate::{
+    Admission, Charge, Decision, Enforcement, Meter, Micros, Outcome, Provenance, Reading, Retry,
+    Rule,
+};
 
 mod dialect;
+mod merge;
 mod name;
+mod text;
 
 pub use dialect::{Dialect, UnknownDialect};
+pub(crate) use merge::append;
 use name::push_name;
+pub(crate) use text::Text;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -63,11 +71,7 @@ pub struct Policy<'a> {
 /// assert_eq!(fields[1].1, "\"per-user\";r=99;t=1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn render(
-    decision: &Decision,
-    policies: &[Policy<'_>],
-    dialect: Dialect,
-) -> Vec<(HeaderName, HeaderValue)> {
+pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) -> Fields {
     let view = View { decision, policies };
     let mut fields = Vec::with_capacity(4);
     match dialect {
@@ -76,13 +80,44 @@ pub fn render(
         Dialect::Draft6 => view.draft_6(&mut fields),
         Dialect::XRateLimitEpoch => view.one_by_one(X_RATELIMIT, Reset::Epoch, &mut fields),
         Dialect::XRateLimitDelta => view.one_by_one(X_RATELIMIT, Reset::Delta, &mut fields),
+        Dialect::Envoy03 => view.envoy_03(&mut fields),
         Dialect::Off => {}
     }
     view.refusal(&mut fields);
     fields
 }
 
-type Fields = Vec<(HeaderName, HeaderValue)>;
+/// The header fields that tell an admission, by the names of its rules.
+///
+/// Headers tell policies apart by name alone, so where a rule has several quotas they are part of
+/// the name.
+pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Fields {
+    let charges: SmallVec<[_; 2]> = admission.charges().collect();
+    let is_repeated = |rule: &Rule| {
+        let same = charges.iter().filter(|(other, ..)| other.name() == rule.name());
+        charges.len() > 1 && same.count() > 1
+    };
+    let name = |rule: &'a Rule, charge: &Charge<'_>| match is_repeated(rule) {
+        true => Cow::Owned(format!("{} {}", rule.name(), charge.meter.quota())),
+        false => Cow::Borrowed(rule.name()),
+    };
+    let names: SmallVec<[Cow<'a, str>; 2]> =
+        charges.iter().map(|(rule, charge, _)| name(rule, charge)).collect();
+    let policies: SmallVec<[Policy<'_>; 2]> = (charges.iter().zip(&names))
+        .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
+        .collect();
+    render(admission.decision(), &policies, dialect)
+}
+
+/// What an answer says that turns a request away for a while, whatever was decided.
+pub(crate) fn retry_later(seconds: Option<u64>) -> Fields {
+    let no_store = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let retry_after = seconds.map(|seconds| (RETRY_AFTER, integer(seconds).into()));
+    retry_after.into_iter().chain([no_store]).collect()
+}
+
+/// Header fields, in the order they are sent.
+pub type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// How the reset is told where it has a field of its own.
 #[derive(Clone, Copy)]
@@ -101,8 +136,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn draft_11(&self, fields: &mut Fields) {
-        let mut limits = String::with_capacity(64);
-        let mut standings = String::with_capacity(64);
+        let (mut limits, mut standings) = (Text::new(), Text::new());
         for (index, policy, outcome) in self.enforced() {
             let item = (index, policy.name);
             push_item(&mut limits, item, 'q', policy.meter.capacity());
@@ -113,21 +147,22 @@ impl<'a> View<'a> {
                 push_parameter(&mut standings, 't', wait(&reading).as_secs_ceil());
             }
         }
-        push_field(fields, RATELIMIT_POLICY, limits);
-        push_field(fields, RATELIMIT, standings);
+        push_field(fields, RATELIMIT_POLICY, &limits);
+        push_field(fields, RATELIMIT, &standings);
     }
 
     fn draft_7(&self, fields: &mut Fields) {
         if let Some(reading) = self.first() {
-            let mut standing = String::with_capacity(48);
-            let _ = write!(
-                standing,
-                "limit={}, remaining={}, reset={}",
-                integer(reading.capacity),
-                integer(reading.remaining),
-                integer(wait(&reading).as_secs_ceil()),
-            );
-            push_field(fields, RATELIMIT, standing);
+            let mut standing = Text::new();
+            for (label, value) in [
+                ("limit=", reading.capacity),
+                (", remaining=", reading.remaining),
+                (", reset=", wait(&reading).as_secs_ceil()),
+            ] {
+                standing.push_str(label);
+                standing.push_integer(integer(value));
+            }
+            push_field(fields, RATELIMIT, &standing);
         }
         self.numeric_policy(fields);
     }
@@ -139,13 +174,13 @@ impl<'a> View<'a> {
 
     /// `100;w=60, 1000;w=86400`: the policies of drafts 6 and 7, which have no names.
     fn numeric_policy(&self, fields: &mut Fields) {
-        let mut limits = String::with_capacity(32);
+        let mut limits = Text::new();
         for (_, policy, _) in self.enforced() {
             push_comma(&mut limits);
-            let _ = write!(limits, "{}", integer(policy.meter.capacity()));
+            limits.push_integer(integer(policy.meter.capacity()));
             push_parameter(&mut limits, 'w', window_secs(&policy.meter));
         }
-        push_field(fields, RATELIMIT_POLICY, limits);
+        push_field(fields, RATELIMIT_POLICY, &limits);
     }
 
     /// Limit, remaining and reset of the binding outcome, a field each.
@@ -165,6 +200,25 @@ impl<'a> View<'a> {
         fields.extend(names.into_iter().zip(values.map(|value| integer(value).into())));
     }
 
+    /// Limit, remaining and reset as Envoy tells them: the limit is followed by all policies.
+    fn envoy_03(&self, fields: &mut Fields) {
+        let start = fields.len();
+        self.one_by_one(X_RATELIMIT, Reset::Delta, fields);
+        let Some((_, limit)) = fields.get_mut(start) else {
+            return;
+        };
+        let mut limits = Text::new();
+        limits.push_str(limit.to_str().unwrap_or_default());
+        for (index, policy, _) in self.enforced() {
+            push_comma(&mut limits);
+            limits.push_integer(integer(policy.meter.capacity()));
+            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+            limits.push_str(";name=");
+            push_name(&mut limits, index, policy.name);
+        }
+        *limit = limits.to_value();
+    }
+
     /// What every refusal says, in any dialect.
     fn refusal(&self, fields: &mut Fields) {
         if self.decision.is_allowed() {
@@ -173,11 +227,12 @@ impl<'a> View<'a> {
         let seconds = match self.decision.retry() {
             Retry::Never => None,
             Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
+            // A list, or a missing axis: nothing will change by itself.
+            Retry::Now if self.decision.provenance() == Provenance::Policy => None,
             // Refused without numbers: nobody knows when, but not in this very second.
             Retry::Now => Some(1),
         };
-        fields.extend(seconds.map(|seconds| (RETRY_AFTER, integer(seconds).into())));
-        fields.push((CACHE_CONTROL, HeaderValue::from_static("no-store")));
+        fields.extend(retry_later(seconds));
     }
 
     /// The reading that dialects with room for one tell.
@@ -214,27 +269,28 @@ fn integer(value: u64) -> u64 {
     value.min(MAX_INTEGER)
 }
 
-fn push_item(list: &mut String, (index, name): (usize, &str), parameter: char, value: u64) {
+fn push_item(list: &mut Text, (index, name): (usize, &str), parameter: char, value: u64) {
     push_comma(list);
     push_name(list, index, name);
     push_parameter(list, parameter, value);
 }
 
-fn push_parameter(list: &mut String, parameter: char, value: u64) {
-    let _ = write!(list, ";{parameter}={}", integer(value));
+fn push_parameter(list: &mut Text, parameter: char, value: u64) {
+    list.push(';');
+    list.push(parameter);
+    list.push('=');
+    list.push_integer(integer(value));
 }
 
-fn push_comma(list: &mut String) {
+fn push_comma(list: &mut Text) {
     if !list.is_empty() {
         list.push_str(", ");
     }
 }
 
 /// Adds a field unless it would be empty, which a structured list must not be.
-fn push_field(fields: &mut Fields, name: HeaderName, value: String) {
-    if value.is_empty() {
-        return;
+fn push_field(fields: &mut Fields, name: HeaderName, value: &Text) {
+    if !value.is_empty() {
+        fields.push((name, value.to_value()));
     }
-    let value = HeaderValue::try_from(value).expect("only printable ASCII was written");
-    fields.push((name, value));
 }

@@ -25,6 +25,11 @@ use std::fmt;
 pub struct Digest([u8; 16]);
 
 impl Digest {
+    /// The digest of a value without a salt.
+    pub fn of_value(value: &str) -> Self {
+        Digester::default().digest(value)
+    }
+
     /// The bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -7,6 +7,7 @@
 //!    └─ the store cannot be asked: the rules' fallbacks ────────▶ Admission (by fallback)
 //! ```
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::algorithm::Ask;
@@ -15,18 +16,22 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::{Decision, Provenance, Verdict};
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Policy, Resolution, RuleNumbers};
+use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
 
 mod admission;
+mod deferred;
 mod fallback;
 mod refund;
+mod reset;
+mod settlement;
 
 pub use admission::{Admission, Reason};
+pub use deferred::Deferred;
 
-/// The store that decides for rules with [`Fallback::Local`](crate::Fallback::Local) while the real
+/// The store that decides for rules with [`Fallback::Local`] while the real
 /// one cannot be asked.
 pub type LocalStore = MemoryStore<Arc<dyn Clock>>;
 
@@ -68,7 +73,15 @@ pub struct Gate<S> {
     // Replaced whole; a reader holds the lock only to copy the pointer.
     policy: RwLock<Arc<Policy>>,
     limiter: Limiter<S>,
-    local: LocalStore,
+    local: Local,
+}
+
+/// Deciding without the store.
+#[derive(Debug)]
+struct Local {
+    store: LocalStore,
+    // How many gates share what the store would have counted.
+    replicas: NonZeroU32,
 }
 
 impl<S: Store> Gate<S> {
@@ -80,13 +93,23 @@ impl<S: Store> Gate<S> {
         Self {
             policy: RwLock::new(policy.into()),
             limiter: Limiter::new(store),
-            local: bounds.build_with_clock(clock),
+            local: Local { store: bounds.build_with_clock(clock), replicas: NonZeroU32::MIN },
         }
     }
 
     /// The same gate with another local store: other bounds, or another clock.
     pub fn with_local(self, local: LocalStore) -> Self {
-        Self { local, ..self }
+        Self { local: Local { store: local, ..self.local }, ..self }
+    }
+
+    /// The same gate as one of so many that share a store.
+    ///
+    /// While the store cannot be asked each counts alone, and a client whose requests are spread
+    /// over all of them would get the quota of each. So the local store then goes by quotas divided
+    /// by their number: together they grant no more than the quota, but for those below one unit
+    /// each, which are not cut to nothing.
+    pub fn with_replicas(self, replicas: NonZeroU32) -> Self {
+        Self { local: Local { replicas, ..self.local }, ..self }
     }
 
     /// The policy in force.
@@ -116,7 +139,7 @@ impl<S: Store> Gate<S> {
 
     /// The store that decides while the other cannot be asked.
     pub fn local(&self) -> &LocalStore {
-        &self.local
+        &self.local.store
     }
 
     /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
@@ -136,8 +159,8 @@ impl<S: Store> Gate<S> {
         match self.limiter.take_set(set).await {
             Ok(decision) => (decision, None),
             Err(error) => {
-                let decision = self.local.take_set(set);
-                (decision.with_provenance(Provenance::Fallback), Some(error))
+                let all = fallback::Fallbacks::from_elem(Fallback::Local, set.len());
+                (fallback::decide(set, &all, &self.local), Some(error))
             }
         }
     }
@@ -147,7 +170,7 @@ impl<S: Store> Gate<S> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let answer = self.limiter.take_set(&question.set).await;
-                self.settle(question, answer)
+                self.conclude(question, answer)
             }
         }
     }
@@ -168,13 +191,14 @@ impl<S: Store> Gate<S> {
             decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
             policy,
             rules: RuleNumbers::new(),
+            set: ChargeSet::new(),
             ground: Some(resolution),
             store_error: None,
         })
     }
 
     /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
-    fn settle(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
+    fn conclude(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
         let Question { policy, set, rules } = question;
         // Outcomes are told apart by their place, so an answer of another length is none.
         let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
@@ -189,7 +213,7 @@ impl<S: Store> Gate<S> {
                 (decision, Some(error))
             }
         };
-        Admission { decision, policy, rules, ground: None, store_error }
+        Admission { decision, policy, rules, set, ground: None, store_error }
     }
 }
 
@@ -209,7 +233,7 @@ impl<C: Clock> Gate<MemoryStore<C>> {
             Step::Settled(admission) => admission,
             Step::Ask(question) => {
                 let decision = self.limiter.store().take_set(&question.set);
-                self.settle(question, Ok(decision))
+                self.conclude(question, Ok(decision))
             }
         }
     }
@@ -220,6 +244,7 @@ fn take(cost: Cost) -> Op {
 }
 
 /// What remains to be done for a request.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 enum Step {
     /// Ask the store.
     Ask(Question),
@@ -228,6 +253,7 @@ enum Step {
 }
 
 /// Charges on their way to a store.
+#[derive(Debug)]
 struct Question {
     policy: Arc<Policy>,
     set: ChargeSet<'static>,

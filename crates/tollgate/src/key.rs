@@ -190,7 +190,7 @@ impl Prefix {
 
     /// The name of the bucket that `key` and `meter` belong to; another for every other bucket.
     pub fn name(&self, key: &Key<'_>, meter: &Meter) -> Vec<u8> {
-        let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 24);
+        let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 32);
         name.extend_from_slice(self.0.as_bytes());
         name.extend_from_slice(b":{");
         if key.scope().is_empty() {
@@ -382,13 +382,33 @@ const fn short_name(algorithm: Algorithm) -> &'static [u8] {
 
 /// A period within a name: in seconds, or in the largest smaller unit that it is a multiple of.
 fn spell_period(period: Period, into: &mut Vec<u8>) {
+    if let Some(calendar) = period.as_calendar() {
+        return escape(calendar.name().as_bytes(), &PLAIN, into);
+    }
     let micros = period.as_micros();
     let (count, unit) = match () {
         () if micros.is_multiple_of(1_000_000) => (micros / 1_000_000, "s"),
         () if micros.is_multiple_of(1_000) => (micros / 1_000, "ms"),
         () => (micros, "us"),
     };
-    into.extend(format!("{count}{unit}").bytes());
+    spell_number(count, into);
+    into.extend_from_slice(unit.as_bytes());
+}
+
+/// Writes a number in decimal. Names are spelled once per charge, and formatting would be the most of
+/// it.
+fn spell_number(mut number: u64, into: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    into.extend_from_slice(&digits[first..]);
 }
 
 #[cfg(test)]

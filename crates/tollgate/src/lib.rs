@@ -278,7 +278,7 @@ pub use algorithm::{Algorithm, Ask};
 pub use charge::{Charge, ChargeSet, ChargeSetError, Cost, Enforcement, Op};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, Outcome, Outcomes, Provenance, Reading, Retry, Verdict};
-pub use gate::{Admission, Gate};
+pub use gate::{Admission, Deferred, Gate};
 pub use key::{Key, KeyPart, Prefix, PrefixError};
 pub use limiter::Limiter;
 pub use memory::MemoryStore;

@@ -283,6 +283,8 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
+    const IMMEDIATE: bool = true;
+
     /// Ready at once: nothing here waits.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         let mut answers = Answers::new();

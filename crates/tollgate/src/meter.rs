@@ -126,6 +126,7 @@ pub struct MeterError {
 /// What does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Misfit {
+    Calendar,
     WindowWithBurst,
     Limit { most: u64 },
     Burst { most: u64 },
@@ -137,6 +138,9 @@ impl fmt::Display for MeterError {
         let Self { quota, algorithm, misfit } = self;
         write!(f, "quota \"{quota}\" does not fit {algorithm}: ")?;
         match misfit {
+            Misfit::Calendar => f.write_str(
+                "only fixed windows follow a calendar; write algorithm \"fixed-window\"",
+            ),
             Misfit::WindowWithBurst => {
                 let (limit, period) = (quota.limit(), quota.period());
                 write!(f, "only buckets have a burst; write \"{limit}/{period}\"")
@@ -157,6 +161,9 @@ impl Error for MeterError {}
 /// Checks every product the algorithms form against 2^53.
 fn fits(quota: Quota, algorithm: Algorithm) -> Result<(), Misfit> {
     let (limit, burst) = (quota.limit(), quota.burst());
+    if quota.period().as_calendar().is_some() && algorithm != Algorithm::FixedWindow {
+        return Err(Misfit::Calendar);
+    }
     let window = |most| match () {
         () if limit > most => Err(Misfit::Limit { most }),
         () if burst != limit => Err(Misfit::WindowWithBurst),

@@ -73,6 +73,7 @@ mod error;
 mod explain;
 mod facts;
 mod glob;
+mod index;
 mod list;
 mod network;
 mod quotas;
@@ -97,6 +98,7 @@ use crate::digest::Digester;
 use crate::subject::{Costs, Subject};
 use compiled::{Compiled, Reach};
 use facts::{Facts, Names};
+use index::Index;
 
 /// The longest name of a rule, axis or unit, in bytes. Names are in every key.
 pub const MAX_NAME: usize = 128;
@@ -130,6 +132,8 @@ pub const MAX_MARGIN: u8 = 99;
 pub struct Policy {
     version: u64,
     rules: Vec<Compiled>,
+    // Which of the rules to ask about a subject.
+    index: Index,
     axes: Names,
     units: Names,
     allow: Vec<Listing>,
@@ -180,8 +184,9 @@ impl Policy {
 
     /// What it makes of a request: the charges to be made, or why none are.
     ///
-    /// Pure. The heap is touched only for the keys of rules that apply (and for subjects and sets
-    /// too large to be kept inline), never for a rule that does not.
+    /// Pure. The heap is touched only for the keys of rules that apply (and where subjects, sets, or
+    /// rules that ask for the same value are too many to be kept inline), never for a rule that does
+    /// not. It costs what the rules cost that could apply, not what all of them would.
     pub fn resolve(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Resolution {
         self.resolve_to(subject, costs, |cost| Op::Take(Ask::exactly(cost)))
     }
@@ -201,7 +206,8 @@ impl Policy {
             return Resolution::Allowlisted { entry };
         }
         let mut charges = Charges::default();
-        for (rule, compiled) in self.rules.iter().enumerate() {
+        for rule in self.index.candidates(&facts) {
+            let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {
                     compiled.charge(&facts, &self.digester, op(cost), |charge| {
@@ -213,6 +219,11 @@ impl Policy {
             }
         }
         Resolution::Charges(charges)
+    }
+
+    /// Whether requests have to wait for the rule of this number.
+    pub(crate) fn is_critical(&self, rule: u32) -> bool {
+        self.rule(rule as usize).is_none_or(Rule::is_critical)
     }
 
     /// What the rule of this number does when the store cannot be asked.

@@ -1,18 +1,25 @@
 //! How much, how often: the numbers of a limit and the way people write them.
 
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::str::FromStr;
 
-use crate::time::{MAX_EXACT, Micros};
+use crate::time::{MAX_EXACT, Micros, Timestamp};
 
+mod calendar;
 mod parse;
 
+pub use calendar::{Calendar, CalendarWindow};
 pub use parse::{ParseQuotaError, parse_list};
 
-/// The length of time a limit speaks of, from one millisecond to ten years.
+/// The length of time a limit speaks of, from one millisecond to ten years; or the windows of a
+/// [`Calendar`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Period(u64);
+pub struct Period {
+    // Of a calendar, the length of its longest window.
+    micros: u64,
+    calendar: Option<&'static Calendar>,
+}
 
 /// The units a period is written in, longest first: the name of one, the name of several, and the
 /// length in microseconds.
@@ -27,41 +34,90 @@ const UNITS: [(&str, &str, u64); 6] = [
 
 impl Period {
     /// The shortest period: one millisecond.
-    pub const MIN: Self = Self(1_000);
+    pub const MIN: Self = Self::fixed(1_000);
     /// The longest period: ten years of 365.25 days, rounded up to whole days.
-    pub const MAX: Self = Self(3_653 * 86_400_000_000);
+    pub const MAX: Self = Self::fixed(3_653 * 86_400_000_000);
     /// One second.
-    pub const SECOND: Self = Self(1_000_000);
+    pub const SECOND: Self = Self::fixed(1_000_000);
     /// One minute.
-    pub const MINUTE: Self = Self(60_000_000);
+    pub const MINUTE: Self = Self::fixed(60_000_000);
     /// One hour.
-    pub const HOUR: Self = Self(3_600_000_000);
+    pub const HOUR: Self = Self::fixed(3_600_000_000);
     /// One day of 24 hours.
-    pub const DAY: Self = Self(86_400_000_000);
+    pub const DAY: Self = Self::fixed(86_400_000_000);
 
     /// A period of this length, or `None` outside [`Period::MIN`]..=[`Period::MAX`].
     pub const fn new(span: Micros) -> Option<Self> {
         let micros = span.get();
-        if micros < Self::MIN.0 || micros > Self::MAX.0 { None } else { Some(Self(micros)) }
+        if micros < Self::MIN.micros || micros > Self::MAX.micros {
+            return None;
+        }
+        Some(Self::fixed(micros))
     }
 
-    /// The length in microseconds.
+    /// The windows of a calendar. Only a fixed window can be metered by them.
+    pub const fn calendar(calendar: &'static Calendar) -> Self {
+        Self { micros: calendar.longest().get(), calendar: Some(calendar) }
+    }
+
+    const fn fixed(micros: u64) -> Self {
+        Self { micros, calendar: None }
+    }
+
+    /// The calendar whose windows these are; `None` where all are equally long.
+    pub const fn as_calendar(self) -> Option<&'static Calendar> {
+        self.calendar
+    }
+
+    /// The length in microseconds; of a calendar, that of its longest window.
+    #[inline(always)]
     pub const fn as_micros(self) -> u64 {
-        self.0
+        self.micros
     }
 
     /// The length as a span.
     pub const fn span(self) -> Micros {
-        Micros::new(self.0)
+        Micros::new(self.micros)
+    }
+
+    /// What tells it from every other period, in 49 bits.
+    #[inline(always)]
+    pub(crate) const fn id(self) -> u64 {
+        match self.calendar {
+            None => self.micros,
+            Some(calendar) => calendar.id(),
+        }
+    }
+
+    /// The end of the window that holds `now`, exclusive. Windows that are all equally long begin at
+    /// multiples of their length.
+    #[inline(always)]
+    pub(crate) fn window_end(self, now: Timestamp) -> u64 {
+        match self.calendar {
+            None => (now.as_micros() / self.micros + 1) * self.micros,
+            Some(calendar) => calendar.window(now).end.as_micros(),
+        }
+    }
+
+    /// The start of the window that ends at `end`.
+    pub(crate) fn window_start(self, end: u64) -> u64 {
+        match self.calendar {
+            None => end.saturating_sub(self.micros),
+            Some(calendar) => calendar.window_ending(end).start.as_micros(),
+        }
     }
 }
 
 impl fmt::Display for Period {
-    /// The shortest spelling the quota grammar reads back: `min`, `15min`, `250ms`.
+    /// The shortest spelling the quota grammar reads back: `min`, `15min`, `250ms`; or the
+    /// calendar's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(calendar) = self.calendar {
+            return f.write_str(calendar.name());
+        }
         for (one, several, micros) in UNITS {
-            if self.0.is_multiple_of(micros) {
-                return match self.0 / micros {
+            if self.micros.is_multiple_of(micros) {
+                return match self.micros / micros {
                     1 => f.write_str(one),
                     count => write!(f, "{count}{several}"),
                 };
@@ -157,6 +213,22 @@ impl Quota {
     pub const fn lowered_by(self, per_cent: u8) -> Self {
         let limit = lower(self.limit, per_cent);
         Self { limit, burst: lower(self.burst, per_cent), period: self.period }
+    }
+
+    /// This quota with limit and burst divided by `parts`, rounded down, never below one unit.
+    ///
+    /// What each of several may grant so that together they grant no more than the whole.
+    pub const fn divided_by(self, parts: NonZeroU32) -> Self {
+        let limit = divide(self.limit, parts);
+        Self { limit, burst: divide(self.burst, parts), period: self.period }
+    }
+}
+
+/// `units` divided by `parts`, rounded down, at least one.
+const fn divide(units: NonZeroU64, parts: NonZeroU32) -> NonZeroU64 {
+    match NonZeroU64::new(units.get() / parts.get() as u64) {
+        Some(units) => units,
+        None => NonZeroU64::MIN,
     }
 }
 

@@ -66,6 +66,10 @@ pub type Answers = SmallVec<[Result<Decision, StoreError>; 1]>;
 
 /// Where states live. See the [module](self) for the contract.
 pub trait Store: Send + Sync {
+    /// Whether every answer is there at once, so that the future of a question is ready when it is
+    /// first polled. Front ends then need not set a question aside to come back to it.
+    const IMMEDIATE: bool = false;
+
     /// Decides each set, all or nothing, at one instant of this store's clock.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
 
@@ -75,6 +79,8 @@ pub trait Store: Send + Sync {
 }
 
 impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    const IMMEDIATE: bool = S::IMMEDIATE;
+
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
     }
@@ -85,6 +91,8 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 }
 
 impl<S: Store + ?Sized> Store for &S {
+    const IMMEDIATE: bool = S::IMMEDIATE;
+
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
     }

@@ -88,6 +88,11 @@ impl<'a> Costs<'a> {
     /// The unit every rule charges in that names no other.
     pub const REQUESTS: &'static str = "requests";
 
+    /// Nothing in any unit: what a request turned out to cost that shall not count.
+    pub fn none() -> Self {
+        Self { units: SmallVec::new() }
+    }
+
     /// So many requests.
     pub fn requests(cost: Cost) -> Self {
         Self::only(Self::REQUESTS, cost)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -254,6 +255,28 @@ fn the_strictest_fallback_wins() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn replicas_share_the_quota_while_each_counts_alone() {
+    let rule = |algorithm| Rule::new("r").by("user").quota("10/min").algorithm(algorithm);
+    for algorithm in Algorithm::ALL {
+        let scene = Scene::new(Policy::builder().rule(rule(algorithm)));
+        let replicas = NonZeroU32::new(4).unwrap();
+        let scene = Scene { gate: scene.gate.with_replicas(replicas), ..scene };
+        // The store counts for all, and is not divided.
+        assert_eq!(scene.passed(20, &[("user", "by-store")]), 10, "{algorithm}");
+        scene.set_down(true);
+        assert_eq!(scene.passed(20, &[("user", "alone")]), 2, "{algorithm}");
+        // More than a share can be granted, and what has been is counted.
+        let dear = Costs::requests(cost(7));
+        assert!(scene.admit_at(&[("user", "dear")], &dear).is_allowed(), "{algorithm}");
+        assert_eq!(scene.passed(20, &[("user", "dear")]), 0, "{algorithm}");
+        let refused = scene.admit_at(&[("user", "dear")], &dear);
+        assert!(!refused.is_allowed() && refused.retry() != Retry::Never, "{algorithm}");
+        let hopeless = scene.admit_at(&[("user", "dear")], &Costs::requests(cost(11)));
+        assert_eq!(hopeless.retry(), Retry::Never, "{algorithm}");
     }
 }
 
@@ -546,4 +569,110 @@ fn admissions_and_their_futures_can_be_sent() {
     shareable(&scene.gate);
     let admission = now(sendable(scene.gate.admit(&Subject::new(), &Costs::default())));
     shareable(&admission);
+}
+
+#[test]
+fn a_request_is_held_only_where_every_rule_that_refuses_lets_wait() {
+    let scene = Scene::new(
+        Policy::builder()
+            .rule(
+                Rule::new("patient")
+                    .by("user")
+                    .quota("1/min")
+                    .algorithm(Algorithm::SlidingLog)
+                    .wait(Micros::from_secs(60)),
+            )
+            .rule(Rule::new("strict").quota("2/h").algorithm(Algorithm::FixedWindow)),
+    );
+    let user = [("user", "u")];
+    assert_eq!(scene.admit(&user).hold(Micros::ZERO), None, "nothing to wait for");
+    let refused = scene.admit(&user);
+    assert_eq!(refused.hold(Micros::ZERO), Some(Micros::from_secs(60)));
+    assert_eq!(refused.hold(Micros::new(1)), None, "it was held for long enough");
+    assert!(scene.admit(&[("user", "v")]).is_allowed());
+    let both = scene.admit(&user);
+    assert_eq!(both.hold(Micros::ZERO), None, "the other rule does not let wait");
+    let never = scene.admit_at(&[("user", "w")], &Costs::requests(cost(5)));
+    assert_eq!(never.hold(Micros::ZERO), None, "waiting does not help");
+}
+
+#[test]
+fn what_is_not_critical_is_charged_behind_and_refuses_nobody() {
+    let scene = Scene::new(
+        Policy::builder()
+            .rule(Rule::new("hard").by("user").quota("2/min"))
+            .rule(Rule::new("soft").quota("1/min").missing(Missing::Deny).non_critical()),
+    );
+    let ask = |values: &[(&str, &str)]| {
+        let subject = values.iter().copied().collect();
+        now(scene.gate.admit_deferring(&subject, &Costs::default()))
+    };
+    let user = [("user", "u")];
+    for (left, verdict) in [(1, Allow), (0, Deny)] {
+        let (admission, deferred) = ask(&user);
+        assert_eq!(summary(&admission), [("hard", Allow, Some(left))]);
+        let behind = now(scene.gate.charge(deferred.unwrap()));
+        assert_eq!(summary(&behind), [("soft", verdict, Some(0))]);
+        assert!(behind.is_allowed());
+    }
+    let (refused, deferred) = ask(&user);
+    assert!(!refused.is_allowed());
+    assert!(deferred.is_none(), "a refusal charges nothing, not even later");
+    // Where nothing has to be waited for the store is not asked.
+    let (admission, deferred) = ask(&[]);
+    assert!(admission.is_allowed());
+    assert_eq!((admission.provenance(), deferred.is_some()), (Provenance::Policy, true));
+    // Front ends that put nothing off charge everything at once, and it still refuses nobody.
+    assert_eq!(summary(&scene.admit(&[])), [("soft", Deny, Some(0))]);
+    assert_eq!(scene.passed(3, &[]), 3);
+}
+
+#[test]
+fn settling_gives_back_or_takes_what_is_there() {
+    let scene = Scene::new(
+        Policy::builder()
+            .rule(Rule::new("calls").by("user").quota("10/min"))
+            .rule(Rule::new("tokens").by("user").unit("tokens").quota("100/min")),
+    );
+    let tokens = |count| Costs::default().with("tokens", cost(count));
+    let user = [("user", "u")];
+    let admission = scene.admit_at(&user, &tokens(40));
+    let settle = |actual: &Costs<'_>| now(scene.gate.settle(&admission, actual)).unwrap();
+    let both = |tokens| [("calls", Allow, Some(9)), ("tokens", Allow, Some(tokens))];
+    assert_eq!(summary(&settle(&tokens(40))), both(60));
+    assert_eq!(summary(&settle(&tokens(10))), both(90));
+    // More than there is: what is there is taken, and the request has run all the same.
+    let settled = settle(&tokens(1_000));
+    assert_eq!((summary(&settled), settled.is_allowed()), (both(0).to_vec(), true));
+
+    let other = scene.admit_at(&[("user", "v")], &tokens(40));
+    let nothing = now(scene.gate.settle(&other, &Costs::none())).unwrap();
+    assert_eq!(
+        summary(&nothing),
+        [("calls", Allow, Some(10)), ("tokens", Allow, Some(100))],
+        "a request that shall not count gets everything back"
+    );
+}
+
+#[test]
+fn a_refusal_has_nothing_to_settle_and_an_outage_settles_locally() {
+    let rule = |fallback| Rule::new("r").quota("2/min").on_store_failure(fallback);
+    let scene = Scene::new(Policy::builder().rule(rule(Fallback::Local)));
+    assert_eq!(scene.passed(3, &[]), 2);
+    let refused = scene.admit(&[]);
+    let settled = now(scene.gate.settle(&refused, &Costs::none())).unwrap();
+    assert_eq!(summary(&settled), [("r", Deny, Some(0))]);
+
+    scene.set_down(true);
+    let local = scene.admit(&[]);
+    assert_eq!(summary(&local), [("r", Allow, Some(1))]);
+    let settled = now(scene.gate.settle(&local, &Costs::none())).unwrap();
+    assert_eq!(summary(&settled), [("r", Allow, Some(2))]);
+    scene.set_down(false);
+    assert!(!scene.admit(&[]).is_allowed(), "the store was given nothing back");
+    scene.set_down(true);
+    let local = scene.admit(&[]);
+    scene.set_down(false);
+    let elsewhere = now(scene.gate.settle(&local, &Costs::none())).unwrap();
+    assert_eq!(elsewhere.provenance(), Provenance::Fallback);
 }

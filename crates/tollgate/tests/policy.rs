@@ -529,3 +529,21 @@ fn explain_agrees_with_resolve_and_says_why_not() {
     let resolution = policy.resolve(&subject, &Costs::default());
     assert_eq!(applied, resolution.charges().unwrap().set().charges());
 }
+
+#[test]
+fn of_many_overrides_the_first_that_matches_counts() {
+    let exception = |limit: u64, tenant: String| {
+        Override::new("plan", format!("{limit}/day")).when("tenant", tenant)
+    };
+    let rule = Policy::builder().rule(Rule::new("plan").by("tenant").quota("1/day"));
+    let policy = (0..1_000).fold(rule, |builder, number| match number {
+        500 => builder.overriding(exception(7, "t-5*".into())),
+        number => builder.overriding(exception(1_000 + number, format!("t-{number}"))),
+    });
+    let policy = build(policy);
+    for (tenant, expected) in
+        [("t-3", 1_003), ("t-57", 1_057), ("t-500", 7), ("t-501", 7), ("t-601", 1_601), ("x", 1)]
+    {
+        assert_eq!(limits(&policy, &[("tenant", tenant)]), [expected], "{tenant}");
+    }
+}

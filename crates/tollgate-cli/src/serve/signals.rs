@@ -1,9 +1,19 @@
-//! The signals that ask a process to stop.
+//! The signals that tell a process something.
 
 use std::io;
 
+/// What a signal asks for.
+pub(super) enum Signal {
+    /// To finish and end.
+    Stop,
+    /// To read its files again.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
+    Hangup,
+}
+
 #[cfg(unix)]
 pub(super) struct Signals {
+    hangup: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
@@ -14,17 +24,24 @@ impl Signals {
     pub(super) fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
 
-    /// The next SIGTERM or SIGINT.
-    pub(super) async fn next(&mut self) {
+    /// The next SIGTERM, SIGINT or SIGHUP.
+    pub(super) async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Signal::Stop,
+            _ = self.interrupt.recv() => Signal::Stop,
+            _ = self.hangup.recv() => Signal::Hangup,
         }
+    }
+
+    /// The next that asks to stop.
+    pub(super) async fn stop(&mut self) {
+        while !matches!(self.next().await, Signal::Stop) {}
     }
 }
 
@@ -39,10 +56,16 @@ impl Signals {
     }
 
     /// The next Ctrl-C.
-    pub(super) async fn next(&mut self) {
+    pub(super) async fn next(&mut self) -> Signal {
         // Where it cannot be heard there is nothing to wait for, and nothing to stop for either.
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
+        Signal::Stop
+    }
+
+    /// The next that asks to stop.
+    pub(super) async fn stop(&mut self) {
+        let _ = self.next().await;
     }
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::time::{sleep, timeout_at};
+use tollgate::Timestamp;
 
 use super::{Link, Node, Reply};
-use crate::answer::split;
+use crate::answer::{Verdicts, split};
 use crate::failure::{Failure, Refusal};
 use crate::question::Question;
 use crate::script::{Form, ScriptClock, command};
@@ -36,6 +37,8 @@ enum Step {
     Onward,
     /// Its keys are partly here and partly there.
     Divided,
+    /// It is another time by the server's clock than it was asked for.
+    Elsewhen(Timestamp),
 }
 
 /// Where a call goes and how.
@@ -65,6 +68,7 @@ impl Call<'_> {
                     [_] => return self.wait(&origin).await,
                     _ => return self.one_by_one(&origin).await,
                 },
+                Ok(Step::Elsewhen(now)) => return self.run_at(now, &origin).await,
                 Err(failure) => return self.failed(failure),
             }
         }
@@ -75,7 +79,7 @@ impl Call<'_> {
     async fn step(&self, course: &mut Course) -> Result<Step, Failure> {
         let refusal = match self.send(course).await? {
             Value::ServerError(error) => Refusal::from(&error),
-            value => return Ok(Step::Answered(self.answers(value)?)),
+            value => return self.answers(value, &course.node),
         };
         match refusal {
             Refusal::NoScript => course.form = Form::Text,
@@ -137,6 +141,16 @@ impl Call<'_> {
         replies
     }
 
+    /// Asks again, for windows of calendars as they are by the server's clock. Nothing was decided.
+    async fn run_at(&self, now: Timestamp, origin: &Course) -> Replies {
+        if Instant::now() >= self.deadline {
+            return self.failed(Failure::timeout());
+        }
+        let questions: Vec<Question> = self.questions.iter().map(|one| one.at(now)).collect();
+        let call = Call { questions: &questions, deadline: self.deadline };
+        Box::pin(call.run(&origin.node, origin.link.clone())).await
+    }
+
     /// Asks again from the start a little later: the keys of one set are partly here and partly
     /// there, and it cannot be decided until the others have followed.
     async fn wait(&self, origin: &Course) -> Replies {
@@ -147,9 +161,18 @@ impl Call<'_> {
         Box::pin(self.run(&origin.node, origin.link.clone())).await
     }
 
-    fn answers(&self, value: Value) -> Result<Replies, Failure> {
-        let (at, answers) = split(value, self.questions).map_err(Failure::protocol)?;
-        Ok(answers.into_iter().map(|answer| Ok((at, answer))).collect())
+    fn answers(&self, value: Value, node: &Node) -> Result<Step, Failure> {
+        let verdicts = split(value, self.questions).map_err(Failure::protocol)?;
+        Ok(match verdicts {
+            Verdicts::Decided(at, answers) => {
+                node.shared.saw(at);
+                Step::Answered(answers.into_iter().map(|answer| Ok((at, answer))).collect())
+            }
+            Verdicts::Elsewhen(now) => {
+                node.shared.saw(now);
+                Step::Elsewhen(now)
+            }
+        })
     }
 
     fn failed(&self, failure: Failure) -> Replies {

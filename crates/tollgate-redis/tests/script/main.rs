@@ -1,5 +1,6 @@
 //! The script on a real server: one guarantee after the other, and the same decisions as in memory.
 
+mod calendar;
 mod composites;
 mod conformance;
 mod defects;

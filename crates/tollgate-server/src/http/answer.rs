@@ -7,59 +7,147 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use smallvec::SmallVec;
-use tollgate::{Decision, Enforcement, Outcome, Reading, Retry};
+use tollgate::gate::Reason;
+use tollgate::{
+    Admission, ChargeSet, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry,
+};
 use tollgate_tower::{Dialect, Policy, render};
 
-use super::question::{Question, Verb};
+use super::question::{ByHand, Verb};
 use super::{JSON, wire};
 
-/// The answer to `question`: 200 when it was allowed, 429 when it was refused.
-pub(super) fn respond(question: &Question<'_>, decision: &Decision, dialect: Dialect) -> Response {
-    let mut body = Vec::with_capacity(192 * (1 + decision.outcomes().len()));
-    serde_json::to_writer(&mut body, &mirror(question, decision))
-        .expect("strings and numbers always serialize into memory");
-    let mut response = Response::new(Body::from(body));
-    if !decision.is_allowed() {
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    }
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-    let names = header_names(question);
-    let policies: SmallVec<[Policy<'_>; 1]> = (names.iter().zip(question.set.charges()))
-        .map(|(name, charge)| Policy { name, meter: charge.meter })
-        .collect();
-    headers.extend(render(decision, &policies, dialect));
-    response
+/// A decision, and what its outcomes are about.
+pub(super) struct Answer<'a> {
+    verb: Verb,
+    decision: &'a Decision,
+    // One of each for each outcome.
+    meters: SmallVec<[Meter; 2]>,
+    names: SmallVec<[&'a str; 2]>,
+    binding: Option<&'a str>,
+    reason: Option<&'static str>,
 }
 
-/// What headers call each charge: headers tell policies apart by name alone, so where one key has
-/// several quotas the quota is part of the name.
-fn header_names<'a>(question: &Question<'a>) -> SmallVec<[Cow<'a, str>; 1]> {
-    let names = &question.names;
-    let name = |(index, name): (usize, &&'a str)| {
-        let twice = (names.iter().enumerate()).any(|(other, same)| other != index && same == name);
-        match twice {
-            false => Cow::Borrowed(*name),
-            true => format!("{name} {}", question.set.charges()[index].meter).into(),
+impl<'a> Answer<'a> {
+    /// The answer about charges made by hand, called by their keys.
+    pub(super) fn by_hand<'q: 'a>(
+        verb: Verb,
+        question: &ByHand<'q>,
+        decision: &'a Decision,
+    ) -> Self {
+        Self {
+            verb,
+            decision,
+            meters: question.set.charges().iter().map(|charge| charge.meter).collect(),
+            names: question.names.iter().copied().collect(),
+            binding: decision.binding().map(|index| question.names[index]),
+            reason: None,
         }
-    };
-    names.iter().enumerate().map(name).collect()
+    }
+
+    /// The answer about rules, called by their names.
+    pub(super) fn by_rules(verb: Verb, admission: &'a Admission) -> Self {
+        Self {
+            verb,
+            decision: admission.decision(),
+            meters: admission.charges().map(|(_, charge, _)| charge.meter).collect(),
+            names: admission.outcomes().map(|(rule, _)| rule.name()).collect(),
+            binding: admission.rule().map(|rule| rule.name()),
+            reason: admission.reason().map(|reason| match reason {
+                Reason::NoRule => "no-rule",
+                Reason::Allowlisted(_) => "allowlisted",
+                Reason::Denylisted(_) => "denylisted",
+                Reason::MissingAxis { .. } => "missing-axis",
+                _ => "policy",
+            }),
+        }
+    }
+
+    /// As JSON.
+    fn json(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(192 * (1 + self.names.len()));
+        serde_json::to_writer(&mut body, &self.mirror())
+            .expect("strings and numbers always serialize into memory");
+        body
+    }
+
+    /// As HTTP has it, with the limits in the headers of a `dialect`.
+    pub(super) fn respond(&self, dialect: Dialect) -> Response {
+        let mut response = Response::new(Body::from(self.json()));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        let names = self.header_names();
+        let policies: SmallVec<[Policy<'_>; 2]> = (names.iter().zip(&self.meters))
+            .map(|(name, meter)| Policy { name, meter: *meter })
+            .collect();
+        headers.extend(render(self.decision, &policies, dialect));
+        response
+    }
+
+    /// 200 when it was allowed, 429 when it was refused, 503 when it was refused only because the
+    /// store could not be asked.
+    fn status(&self) -> StatusCode {
+        let unasked = |outcome: &Outcome| {
+            !outcome.verdict.is_allow()
+                && outcome.reading.is_none()
+                && outcome.enforcement != Enforcement::Shadow
+        };
+        match self.decision.is_allowed() {
+            true => StatusCode::OK,
+            false if self.decision.provenance() != Provenance::Fallback => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            false => match self.decision.outcomes().iter().any(unasked) {
+                true => StatusCode::SERVICE_UNAVAILABLE,
+                false => StatusCode::TOO_MANY_REQUESTS,
+            },
+        }
+    }
+
+    /// What headers call each charge: headers tell policies apart by name alone, so where one name
+    /// has several quotas the quota is part of it.
+    fn header_names(&self) -> SmallVec<[Cow<'a, str>; 2]> {
+        let names = &self.names;
+        let name = |(index, name): (usize, &&'a str)| {
+            let twice =
+                (names.iter().enumerate()).any(|(other, same)| other != index && same == name);
+            match twice {
+                false => Cow::Borrowed(*name),
+                true => format!("{name} {}", self.meters[index]).into(),
+            }
+        };
+        names.iter().enumerate().map(name).collect()
+    }
+
+    fn mirror(&self) -> wire::Decision<'a> {
+        let charges = self.names.iter().zip(&self.meters);
+        let outcomes = charges.zip(self.decision.outcomes());
+        wire::Decision {
+            verdict: self.decision.verdict().name(),
+            provenance: self.decision.provenance().name(),
+            at_us: self.decision.at().as_micros(),
+            binding: self.binding,
+            reason: self.reason,
+            outcomes: outcomes
+                .map(|((name, meter), outcome)| {
+                    mirror_outcome(name, meter.capacity(), outcome, self.verb)
+                })
+                .collect(),
+        }
+    }
 }
 
-fn mirror<'a>(question: &Question<'a>, decision: &Decision) -> wire::Decision<'a> {
-    let charges = question.names.iter().zip(question.set.charges());
-    let outcomes = charges.zip(decision.outcomes());
-    wire::Decision {
-        verdict: decision.verdict().name(),
-        provenance: decision.provenance().name(),
-        at_us: decision.at().as_micros(),
-        binding: decision.binding().map(|index| question.names[index]),
-        outcomes: outcomes
-            .map(|((name, charge), outcome)| {
-                mirror_outcome(name, charge.meter.capacity(), outcome, question.verb)
-            })
-            .collect(),
-    }
+/// A decision about `set`, whose charges are called by `names` one by one, in the JSON of the API.
+pub fn decision_json(names: &[&str], set: &ChargeSet<'_>, decision: &Decision) -> String {
+    let answer = Answer {
+        verb: Verb::Take,
+        decision,
+        meters: set.charges().iter().map(|charge| charge.meter).collect(),
+        names: names.iter().copied().collect(),
+        binding: decision.binding().and_then(|index| names.get(index).copied()),
+        reason: None,
+    };
+    String::from_utf8(answer.json()).expect("JSON is text")
 }
 
 fn mirror_outcome<'a>(

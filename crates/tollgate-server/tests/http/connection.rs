@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate_server::{Limits, Stop};
-use tollgate_tower::Dialect;
 
 use crate::server::Server;
 
@@ -59,7 +58,7 @@ async fn slow_clients_hold_up_nobody_else() {
 
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut() {
-    let server = Server::with(short(50, 10_000, 10_000), Dialect::default()).await;
+    let server = Server::limited(short(50, 10_000, 10_000)).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(b"POST /v1/take HT").await.unwrap();
     assert!(!rest(stream).await.contains("200 OK"));
@@ -69,7 +68,7 @@ async fn a_head_that_never_ends_is_cut() {
 
 #[tokio::test]
 async fn a_body_that_never_comes_is_given_up_and_charges_nothing() {
-    let server = Server::with(short(10_000, 50, 10_000), Dialect::default()).await;
+    let server = Server::limited(short(10_000, 50, 10_000)).await;
     let answer = rest(half_way(&server).await).await;
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(answer.contains("application/problem+json"), "{answer}");
@@ -99,7 +98,7 @@ async fn a_client_that_asks_first_is_spared_sending_too_much() {
 #[tokio::test]
 async fn connections_beyond_the_most_wait_for_their_turn() {
     let limits = Limits { connections: 1, ..Limits::default() };
-    let server = Server::with(limits, Dialect::default()).await;
+    let server = Server::limited(limits).await;
     let mut first = half_way(&server).await;
     let mut second = TcpStream::connect(server.address).await.unwrap();
     second
@@ -135,7 +134,7 @@ async fn stopping_finishes_what_is_under_way_and_accepts_nothing_new() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_ever() {
-    let server = Server::with(short(10_000, 10_000, 50), Dialect::default()).await;
+    let server = Server::limited(short(10_000, 10_000, 50)).await;
     let busy = half_way(&server).await;
     assert_eq!(server.stop().await.unwrap(), Stop::Cut(1));
     assert!(!rest(busy).await.contains("200 OK"));

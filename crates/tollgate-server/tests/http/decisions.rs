@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tollgate::Micros;
-use tollgate_server::Limits;
+use tollgate_server::Settings;
 use tollgate_tower::Dialect;
 
 use crate::server::{START_SECS, Server};
@@ -196,7 +196,8 @@ async fn the_largest_set_of_the_longest_keys_is_answered() {
 
 #[tokio::test]
 async fn headers_speak_the_chosen_dialect() {
-    let server = Server::with(Limits::default(), Dialect::XRateLimitEpoch).await;
+    let server =
+        Server::with(|settings| Settings { dialect: Dialect::XRateLimitEpoch, ..settings }).await;
     let reply = server.post("/v1/take", one("k", "5/min", "fixed-window", 1)).await;
     assert_eq!(reply.header("ratelimit"), None);
     assert_eq!(reply.header("x-ratelimit-limit"), Some("5"));
@@ -220,7 +221,7 @@ async fn every_call_the_description_names_exists() {
     let description = server.get("/openapi.json").await.json();
     assert_eq!(description["openapi"], "3.1.0");
     let paths = description["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 6);
+    assert_eq!(paths.len(), 10);
     for (path, calls) in paths {
         for method in calls.as_object().unwrap().keys() {
             let reply = server.send(&method.to_uppercase(), path, "").await;

@@ -3,4 +3,6 @@
 mod bad_input;
 mod connection;
 mod decisions;
+mod operation;
+mod policy;
 mod server;

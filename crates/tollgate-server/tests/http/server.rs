@@ -1,7 +1,6 @@
 //! A real server on a free port of the loopback, and a real client for it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -12,9 +11,9 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::{ManualClock, MemoryStore};
+use tollgate::policy::PolicyBuilder;
+use tollgate::{ManualClock, MemoryStore, Store};
 use tollgate_server::{Limits, Listeners, Settings, Stop, run};
-use tollgate_tower::Dialect;
 
 /// When every test begins: a round minute.
 pub(crate) const START_SECS: u64 = 1_763_251_200;
@@ -35,15 +34,37 @@ pub(crate) struct Reply {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        Self::with(Limits::default(), Dialect::default()).await
+        Self::with(|settings| settings).await
     }
 
-    pub(crate) async fn with(limits: Limits, dialect: Dialect) -> Self {
+    /// A server whose settings are the defaults, changed by `change`.
+    pub(crate) async fn with(
+        change: impl FnOnce(Settings<MemoryStore<ManualClock>>) -> Settings<MemoryStore<ManualClock>>,
+    ) -> Self {
+        let clock = ManualClock::at_secs(START_SECS);
+        let settings = change(Settings::new(MemoryStore::with_clock(clock.clone())));
+        Self::on(settings, clock).await
+    }
+
+    /// A server with other limits.
+    pub(crate) async fn limited(limits: Limits) -> Self {
+        Self::with(|settings| Settings { limits, ..settings }).await
+    }
+
+    /// A server with a policy.
+    pub(crate) async fn of(policy: PolicyBuilder) -> Self {
+        let policy = policy.build().unwrap_or_else(|errors| panic!("{errors}"));
+        Self::with(|settings| {
+            settings.gate.set_policy(policy);
+            settings
+        })
+        .await
+    }
+
+    /// A server with these settings.
+    pub(crate) async fn on<S: Store + 'static>(settings: Settings<S>, clock: ManualClock) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let clock = ManualClock::at_secs(START_SECS);
-        let settings =
-            Settings { store: Arc::new(MemoryStore::with_clock(clock.clone())), dialect, limits };
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(run(Listeners { http: listener }, settings, async {
             let _ = stopped.await;
@@ -65,17 +86,25 @@ impl Server {
         self.send("GET", path, "").await
     }
 
-    /// One request on a connection of its own.
     pub(crate) async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>) -> Reply {
+        self.send_with(method, path, &[], body).await
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) async fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost")
-            .body(Full::new(body.into()))
-            .unwrap();
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(Full::new(body.into())).unwrap();
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Reply {

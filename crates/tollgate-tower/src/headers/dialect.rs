@@ -20,18 +20,22 @@ pub enum Dialect {
     XRateLimitEpoch,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` in seconds from now.
     XRateLimitDelta,
+    /// What Envoy calls `DRAFT_VERSION_03`: `X-RateLimit-Limit: 100, 100;w=60;name="user"`, and
+    /// `-Remaining` and `-Reset` in seconds from now.
+    Envoy03,
     /// No rate-limit fields. A refusal still says when to retry.
     Off,
 }
 
 impl Dialect {
     /// Every dialect, in the order the documentation names them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Draft11,
         Self::Draft7,
         Self::Draft6,
         Self::XRateLimitEpoch,
         Self::XRateLimitDelta,
+        Self::Envoy03,
         Self::Off,
     ];
 
@@ -43,6 +47,7 @@ impl Dialect {
             Self::Draft6 => "draft-6",
             Self::XRateLimitEpoch => "x-ratelimit",
             Self::XRateLimitDelta => "x-ratelimit-delta",
+            Self::Envoy03 => "envoy-03",
             Self::Off => "off",
         }
     }

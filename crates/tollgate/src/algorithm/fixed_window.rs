@@ -2,7 +2,7 @@
 //!
 //! **Definition.** A request of cost *c* at time *t* is admitted when the units taken in the window
 //! that holds *t*, plus *c*, are within the limit. Windows are aligned to multiples of the period
-//! since the epoch.
+//! since the epoch, or are those of a [`Calendar`](crate::quota::Calendar).
 //!
 //! **State.** The end of the window last charged and the units taken in it. The end alone tells
 //! whether the counter still counts, so no division is needed until a new window opens.
@@ -65,7 +65,7 @@ impl Window {
 
     /// Gives units back to the window they were taken from, while it lasts.
     pub fn refund(&mut self, meter: &Meter, units: Cost, at: Timestamp, now: Timestamp) -> u64 {
-        let start = self.end.saturating_sub(meter.period().as_micros());
+        let start = meter.period().window_start(self.end);
         if self.ended(now) || at.as_micros() < start || at.as_micros() >= self.end {
             return 0;
         }
@@ -92,7 +92,6 @@ impl Window {
         if !self.ended(now) {
             return self;
         }
-        let period = meter.period().as_micros();
-        Self { end: (now.as_micros() / period + 1) * period, used: 0 }
+        Self { end: meter.period().window_end(now), used: 0 }
     }
 }

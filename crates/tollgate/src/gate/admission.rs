@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict};
+use crate::charge::{Charge, ChargeSet};
+use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict, refuses};
 use crate::policy::{Listing, Policy, Resolution, Rule, RuleNumbers};
 use crate::store::StoreError;
 use crate::time::Micros;
@@ -15,6 +16,8 @@ pub struct Admission {
     pub(super) policy: Arc<Policy>,
     // For every outcome, the number of its rule.
     pub(super) rules: RuleNumbers,
+    // The charges the outcomes are of.
+    pub(super) set: ChargeSet<'static>,
     // Present when the policy decided alone; then without charges.
     pub(super) ground: Option<Resolution>,
     pub(super) store_error: Option<StoreError>,
@@ -72,6 +75,45 @@ impl Admission {
         self.decision.delay()
     }
 
+    /// How long to hold a refused request that was held for `waited` already, before asking again:
+    /// until it fits, if every rule that refuses it would have it [wait](Rule::wait) so long. `None`
+    /// where it is to be refused, or is not.
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     Algorithm, Costs, Gate, ManualClock, MemoryStore, Micros, Policy, Rule, Subject,
+    /// };
+    ///
+    /// let rule = Rule::new("calls")
+    ///     .quota("1/s")
+    ///     .algorithm(Algorithm::SlidingLog)
+    ///     .wait(Micros::from_millis(1_500));
+    /// let policy = Policy::builder().rule(rule).build()?;
+    /// let gate = Gate::new(policy, MemoryStore::with_clock(ManualClock::at_secs(1_000)));
+    /// let ask = || gate.admit_now(&Subject::new(), &Costs::default());
+    ///
+    /// assert_eq!(ask().hold(Micros::ZERO), None);
+    /// let refused = ask();
+    /// assert_eq!(refused.hold(Micros::ZERO), Some(Micros::from_secs(1)));
+    /// assert_eq!(refused.hold(Micros::from_millis(501)), None);
+    /// # Ok::<(), tollgate::policy::PolicyErrors>(())
+    /// ```
+    pub fn hold(&self, waited: Micros) -> Option<Micros> {
+        let Retry::After(wait) = self.retry() else {
+            return None;
+        };
+        let outcomes = self.decision.outcomes();
+        let would_wait = |index: usize| match outcomes[index].retry() {
+            Retry::After(wait) => {
+                let longest = self.rule_of(index).map_or(Micros::ZERO, Rule::longest_wait);
+                longest.get() >= waited.get().saturating_add(wait.get())
+            }
+            Retry::Now | Retry::Never => false,
+        };
+        let mut refusing = (0..outcomes.len()).filter(|&index| refuses(outcomes, index));
+        refusing.all(would_wait).then_some(wait)
+    }
+
     /// The rule that decided and its outcome: of a refusal the one to wait for longest, else the one
     /// with the least share left. `None` where no charge was made.
     pub fn binding(&self) -> Option<(&Rule, &Outcome)> {
@@ -91,6 +133,13 @@ impl Admission {
     pub fn outcomes(&self) -> impl Iterator<Item = (&Rule, &Outcome)> {
         let outcomes = self.decision.outcomes().iter().enumerate();
         outcomes.filter_map(|(index, outcome)| Some((self.rule_of(index)?, outcome)))
+    }
+
+    /// What was asked of the store, with the rule that made each charge and what happened to it; in
+    /// the order of the policy.
+    pub fn charges(&self) -> impl Iterator<Item = (&Rule, &Charge<'static>, &Outcome)> {
+        let pairs = self.outcomes().zip(self.set.charges());
+        pairs.map(|((rule, outcome), charge)| (rule, charge, outcome))
     }
 
     /// Why the policy decided alone; `None` where charges were made.

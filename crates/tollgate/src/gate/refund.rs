@@ -33,11 +33,11 @@ impl<S: Store> Gate<S> {
         let resolution = policy.resolve_to(subject, costs, refund);
         let question = taken(policy, resolution, admission);
         if admission.provenance() == Provenance::Fallback {
-            let decision = self.local.take_set(&question.set);
+            let decision = self.local.store.take_set(&question.set);
             let decision = decision.with_provenance(Provenance::Fallback);
-            return Ok(given_back(question, decision));
+            return Ok(carried_out(question, decision));
         }
-        self.give_back(question).await
+        self.carry_out(question).await
     }
 
     /// The same for an admission that is not at hand, known only by the instant of its decision.
@@ -59,17 +59,18 @@ impl<S: Store> Gate<S> {
             }
             _ => nothing(policy),
         };
-        self.give_back(question).await
+        self.carry_out(question).await
     }
 
-    async fn give_back(&self, question: Question) -> Result<Admission, StoreError> {
+    /// Has the store do what is never refused.
+    pub(super) async fn carry_out(&self, question: Question) -> Result<Admission, StoreError> {
         if question.set.is_empty() {
             let decision =
                 Decision::without_charges(Verdict::Allow, Timestamp::EPOCH, Provenance::Policy);
-            return Ok(given_back(question, decision));
+            return Ok(carried_out(question, decision));
         }
         let decision = self.limiter.take_set(&question.set).await?;
-        Ok(given_back(question, decision))
+        Ok(carried_out(question, decision))
     }
 }
 
@@ -77,11 +78,12 @@ fn nothing(policy: Arc<Policy>) -> Question {
     Question { policy, set: ChargeSet::new(), rules: RuleNumbers::new() }
 }
 
-fn given_back(question: Question, decision: Decision) -> Admission {
+fn carried_out(question: Question, decision: Decision) -> Admission {
     Admission {
         decision,
         policy: question.policy,
         rules: question.rules,
+        set: question.set,
         ground: None,
         store_error: None,
     }

@@ -57,7 +57,7 @@ impl Fingerprinter {
     pub(super) fn of(&self, key: KeyRef<'_>, meter: &Meter) -> Fingerprint {
         // The period has 49 bits, the algorithm 3; what is left tells a rule's key from one made by
         // hand.
-        let kind = meter.period().as_micros() << 3 | meter.algorithm() as u64;
+        let kind = meter.period().id() << 3 | meter.algorithm() as u64;
         let kind = kind ^ (u64::from(key.scope) << 52);
         let (low, high) = self.hash(key.text, kind);
         Fingerprint { low, high: (high >> HIGH_BITS) as u32 }

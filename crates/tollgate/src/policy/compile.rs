@@ -7,6 +7,7 @@ use super::builder::PolicyBuilder;
 use super::compiled::{Compiled, Exception, Test};
 use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
+use super::index::Index;
 use super::list::{Entry, Listing, Matcher};
 use super::quotas::Quotas;
 use super::rule::{Condition, Override, Rule, Tiers};
@@ -32,9 +33,12 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
         compiler.bound(rules);
     }
     PolicyErrors::check(errors)?;
+    let mut rules = rules.unwrap_or_default();
+    rules.iter_mut().for_each(Compiled::file_overrides);
     Ok(Policy {
         version: draft.version,
-        rules: rules.unwrap_or_default(),
+        index: Index::new(rules.iter().map(|rule| &*rule.conditions)),
+        rules,
         axes,
         units,
         allow,
@@ -151,6 +155,7 @@ impl Compiler<'_> {
             unit: self.units.find(rule.counted_unit())?,
             table,
             overrides: Vec::new(),
+            filed: Index::default(),
             rule: (*rule).clone(),
         })
     }

@@ -3,6 +3,7 @@
 use super::explain::Source;
 use super::facts::Facts;
 use super::glob::Glob;
+use super::index::Index;
 use super::rule::{Missing, Rule};
 use super::table::{Meters, Table};
 use crate::charge::{Charge, Cost, Enforcement, Op};
@@ -24,6 +25,8 @@ pub(super) struct Compiled {
     pub(super) table: Table,
     /// In the order they were written; the first that matches counts.
     pub(super) overrides: Vec<Exception>,
+    /// Which of the overrides to look at, for there may be one per customer.
+    pub(super) filed: Index,
 }
 
 /// A condition.
@@ -110,7 +113,8 @@ impl Compiled {
     /// The meters it has for a subject.
     fn meters(&self, facts: &Facts<'_>) -> (&Meters, Source<'_>) {
         let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
-        if let Some(exception) = self.overrides.iter().find(holds) {
+        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
+        if let Some(exception) = overrides.find(holds) {
             return (&exception.meters, Source::Override(exception.index));
         }
         match self.table.pick(facts) {
@@ -131,6 +135,11 @@ impl Compiled {
         let parts = self.axes.iter().map(|axis| part(*axis));
         let (name, near) = (self.rule.name(), self.rule.colocated_by());
         Key::of_rule_near(name, self.rule.axes().zip(parts), near)
+    }
+
+    /// Files the overrides, once all are there.
+    pub(super) fn file_overrides(&mut self) {
+        self.filed = Index::new(self.overrides.iter().map(|exception| &*exception.conditions));
     }
 
     /// The most charges it makes for one subject.

@@ -61,6 +61,11 @@ impl PolicyError {
     pub fn field(&self) -> &'static str {
         self.field
     }
+
+    /// What is wrong there and what to write instead, for those who show the place themselves.
+    pub fn problem(&self) -> impl fmt::Display + '_ {
+        &self.problem
+    }
 }
 
 impl fmt::Display for PolicyError {

@@ -4,6 +4,7 @@ use super::quotas::Quotas;
 use crate::algorithm::Algorithm;
 use crate::charge::Enforcement;
 use crate::subject::Costs;
+use crate::time::Micros;
 
 /// One limit: whom it is for, how they are told apart, and how much each may have.
 ///
@@ -43,6 +44,8 @@ pub struct Rule {
     group: Option<u8>,
     margin: u8,
     hash: bool,
+    wait: Micros,
+    critical: bool,
     colocate: Option<String>,
 }
 
@@ -118,6 +121,8 @@ impl Rule {
             group: None,
             margin: 0,
             hash: false,
+            wait: Micros::ZERO,
+            critical: true,
             colocate: None,
         }
     }
@@ -231,6 +236,20 @@ impl Rule {
         Self { hash: true, ..self }
     }
 
+    /// Holds a request that does not fit for up to so long, and asks again when it would, before it
+    /// refuses. Front ends that cannot hold requests refuse at once.
+    ///
+    /// The [delay](crate::Decision::delay) of an admitted request, a leaky bucket's, is no part of it.
+    pub fn wait(self, longest: impl Into<Micros>) -> Self {
+        Self { wait: longest.into(), ..self }
+    }
+
+    /// Counts without making a request wait for it, and so never refuses: it [watches](Rule::shadow),
+    /// and front ends may charge it [behind the request](crate::Gate::admit_deferring).
+    pub fn non_critical(self) -> Self {
+        Self { critical: false, ..self }
+    }
+
     /// Keeps all buckets that have the same value on `axis`, one of its own, in one place of a
     /// cluster. Rules colocated by the same axis are then decided together, at once, where otherwise
     /// each place would have to be asked for itself. A store in one place takes no notice.
@@ -283,7 +302,7 @@ impl Rule {
 
     /// Whether it can refuse.
     pub fn enforcement(&self) -> Enforcement {
-        match (self.shadow, self.group) {
+        match (self.shadow || !self.critical, self.group) {
             (true, _) => Enforcement::Shadow,
             (false, Some(group)) => Enforcement::AnyOf(group),
             (false, None) => Enforcement::Enforce,
@@ -313,6 +332,16 @@ impl Rule {
     /// Whether its keys hold digests instead of values.
     pub fn is_hashed(&self) -> bool {
         self.hash
+    }
+
+    /// The longest it has a request held before it refuses; zero unless told otherwise.
+    pub fn longest_wait(&self) -> Micros {
+        self.wait
+    }
+
+    /// Whether requests have to wait for it to be charged.
+    pub fn is_critical(&self) -> bool {
+        self.critical
     }
 }
 

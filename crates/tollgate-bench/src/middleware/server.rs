@@ -1,0 +1,100 @@
+//! The same hello server with another layer, or none, each on a thread of its own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tollgate_tower::RateLimitLayer;
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+/// What stands before the handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing.
+    Bare,
+    /// `tower_governor` by peer address, with headers.
+    TowerGovernor,
+    /// Ours by client address, in memory, with headers.
+    Tollgate,
+}
+
+impl Kind {
+    /// All, the one to compare with first.
+    pub(crate) const ALL: [Self; 3] = [Self::Bare, Self::TowerGovernor, Self::Tollgate];
+
+    /// What it is called.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::TowerGovernor => "tower_governor",
+            Self::Tollgate => "tollgate-tower",
+        }
+    }
+
+    fn router(self) -> Router {
+        let router = Router::new().route("/", get(|| async { "hello" }));
+        match self {
+            Self::Bare => router,
+            Self::TowerGovernor => {
+                // So generous that everything is granted.
+                let config = GovernorConfigBuilder::default()
+                    .per_nanosecond(1)
+                    .burst_size(1_000_000_000)
+                    .use_headers()
+                    .finish()
+                    .expect("neither is zero");
+                router.layer(GovernorLayer::new(Arc::new(config)))
+            }
+            Self::Tollgate => {
+                let layer = RateLimitLayer::per_ip("90000000/h").expect("it is a quota");
+                router.layer(layer)
+            }
+        }
+    }
+}
+
+/// A server that runs until the process ends.
+pub(crate) struct Server {
+    address: SocketAddr,
+    // Where the system says how long its thread has run.
+    schedstat: String,
+}
+
+impl Server {
+    /// Starts one.
+    pub(crate) fn start(kind: Kind) -> Self {
+        let (send, started) = mpsc::channel();
+        thread::spawn(move || {
+            let thread = fs::read_link("/proc/thread-self").unwrap_or_default();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime starts").block_on(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+                let address = listener.local_addr().expect("it is bound");
+                let schedstat = format!("/proc/{}/schedstat", thread.display());
+                send.send(Self { address, schedstat }).expect("somebody waits");
+                let service = kind.router().into_make_service_with_connect_info::<SocketAddr>();
+                axum::serve(listener, service).await.expect("it serves until the end");
+            });
+        });
+        started.recv().expect("the thread says where it listens")
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How long its thread has been on a processor; zero where the system does not say.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let text = fs::read_to_string(&self.schedstat).unwrap_or_default();
+        let nanos = text.split(' ').next().and_then(|first| first.parse().ok());
+        Duration::from_nanos(nanos.unwrap_or(0))
+    }
+}

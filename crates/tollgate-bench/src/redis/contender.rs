@@ -1,0 +1,326 @@
+//! Who is measured: Tollgate, the scripts people write, and the bare round trip.
+
+use std::fmt;
+use std::io;
+
+use redis::aio::MultiplexedConnection;
+use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Key, Limiter, Meter, Op};
+use tollgate_redis::RedisStore;
+use tollgate_testkit::redis::Server;
+
+use super::PATIENCE;
+
+/// Distinct keys.
+pub(crate) const KEYS: usize = 10_000;
+
+/// What most people write for a fixed window.
+const INCR_EXPIRE: &str = "\
+local used = redis.call('INCR', KEYS[1])
+if used == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if used > tonumber(ARGV[1]) then return 0 end
+return 1";
+
+/// What most people write for a token bucket: KEYS bucket; ARGV rate per second, burst, cost.
+const HASH_BUCKET: &str = "\
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'ts')
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local rate, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local tokens = tonumber(bucket[1]) or burst
+local ts = tonumber(bucket[2]) or now
+tokens = math.min(burst, tokens + math.max(0, now - ts) * rate)
+local allowed = 0
+if tokens >= cost then tokens = tokens - cost allowed = 1 end
+redis.call('HMSET', KEYS[1], 'tokens', tokens, 'ts', now)
+redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 2000))
+return {allowed, tostring(tokens)}";
+
+/// What most people write for a log: KEYS log; ARGV period in µs, limit, a unique member.
+const SORTED_SET_LOG: &str = "\
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local period = tonumber(ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, now - period)
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then return 0 end
+redis.call('ZADD', KEYS[1], now, ARGV[3])
+redis.call('PEXPIRE', KEYS[1], period / 1000)
+return 1";
+
+/// All there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The least one can ask of Redis.
+    Incr,
+    /// The least one can ask of a script.
+    Empty,
+    /// A counter with an expiry.
+    IncrExpire,
+    /// A token bucket in a hash.
+    HashBucket,
+    /// A log in a sorted set.
+    SortedSetLog,
+    /// Tollgate.
+    Tollgate(Algorithm),
+    /// Tollgate, three token buckets per request, all or nothing.
+    Composite,
+    /// Tollgate on one key that has no units left, asking Redis every time.
+    RefusedAsking,
+    /// The same, remembering the refusal.
+    RefusedRemembering,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Incr,
+        Self::Empty,
+        Self::IncrExpire,
+        Self::HashBucket,
+        Self::SortedSetLog,
+        Self::Tollgate(Algorithm::FixedWindow),
+        Self::Tollgate(Algorithm::SlidingLog),
+        Self::Tollgate(Algorithm::SlidingWindow),
+        Self::Tollgate(Algorithm::TokenBucket),
+        Self::Tollgate(Algorithm::LeakyBucket),
+        Self::Composite,
+        Self::RefusedAsking,
+        Self::RefusedRemembering,
+    ];
+
+    /// Those whose memory is weighed.
+    pub(crate) const WEIGHED: [Self; 8] = [
+        Self::IncrExpire,
+        Self::HashBucket,
+        Self::SortedSetLog,
+        Self::Tollgate(Algorithm::FixedWindow),
+        Self::Tollgate(Algorithm::SlidingLog),
+        Self::Tollgate(Algorithm::SlidingWindow),
+        Self::Tollgate(Algorithm::TokenBucket),
+        Self::Tollgate(Algorithm::LeakyBucket),
+    ];
+
+    /// Who.
+    pub(crate) const fn contender(self) -> &'static str {
+        match self {
+            Self::Incr => "INCR",
+            Self::Empty => "empty EVALSHA",
+            Self::IncrExpire => "INCR+PEXPIRE script",
+            Self::HashBucket => "hash script",
+            Self::SortedSetLog => "sorted-set script",
+            Self::Tollgate(_) => "tollgate",
+            Self::Composite => "tollgate, 3 limits",
+            Self::RefusedAsking => "tollgate, refused",
+            Self::RefusedRemembering => "tollgate, refused, deny cache",
+        }
+    }
+
+    /// By which algorithm, if by any.
+    pub(crate) const fn algorithm(self) -> &'static str {
+        match self {
+            Self::Incr | Self::Empty => "none",
+            Self::IncrExpire => Algorithm::FixedWindow.name(),
+            Self::SortedSetLog => Algorithm::SlidingLog.name(),
+            Self::Tollgate(algorithm) => algorithm.name(),
+            Self::HashBucket | Self::Composite | Self::RefusedAsking | Self::RefusedRemembering => {
+                Algorithm::TokenBucket.name()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.contender(), self.algorithm())
+    }
+}
+
+/// A limiter under measurement.
+pub(crate) enum Contender {
+    /// Over one pipelined connection of the usual client.
+    Plain(Plain),
+    /// Over Tollgate's store.
+    Tollgate(Tollgate),
+}
+
+impl Contender {
+    /// One ready to be asked.
+    pub(crate) async fn new(kind: Kind, server: &Server) -> io::Result<Self> {
+        Ok(match kind {
+            Kind::Incr => Self::Plain(Plain::new(server, Command::Incr).await?),
+            Kind::Empty => Self::Plain(Plain::script(server, "return 1", &[]).await?),
+            Kind::IncrExpire => {
+                Self::Plain(Plain::script(server, INCR_EXPIRE, &["1000000", "3600000"]).await?)
+            }
+            Kind::HashBucket => {
+                Self::Plain(Plain::script(server, HASH_BUCKET, &["1000", "1000000", "1"]).await?)
+            }
+            Kind::SortedSetLog => {
+                let arguments = ["3600000000", "100000"];
+                Self::Plain(Plain::script(server, SORTED_SET_LOG, &arguments).await?)
+            }
+            Kind::Tollgate(algorithm) => Self::Tollgate(Tollgate::new(server, algorithm)?),
+            Kind::Composite => Self::Tollgate(Tollgate::composite(server)?),
+            Kind::RefusedAsking => Self::Tollgate(Tollgate::refused(server, Remember::No).await?),
+            Kind::RefusedRemembering => {
+                Self::Tollgate(Tollgate::refused(server, Remember::Yes).await?)
+            }
+        })
+    }
+
+    /// Asks for one unit; whether it was granted.
+    pub(crate) async fn ask(&self, request: usize) -> io::Result<bool> {
+        match self {
+            Self::Plain(plain) => plain.ask(request).await,
+            Self::Tollgate(tollgate) => tollgate.ask(request).await,
+        }
+    }
+}
+
+/// The name of the key that a request is about, in the form such keys have in practice.
+pub(crate) fn name(key: usize) -> String {
+    format!("tenant:{}:user:{}", key % 97, 100_000 + key)
+}
+
+/// The key of a request: all in turn, neighbours far apart.
+fn key_of(request: usize) -> usize {
+    const PRIME: usize = 7_368_787;
+    request * PRIME % KEYS
+}
+
+/// Commands as most people send them.
+pub(crate) struct Plain {
+    connection: MultiplexedConnection,
+    command: Command,
+    // So that contenders do not share buckets.
+    namespace: String,
+}
+
+enum Command {
+    Incr,
+    Script { sha: String, arguments: Vec<String> },
+}
+
+impl Plain {
+    async fn new(server: &Server, command: Command) -> io::Result<Self> {
+        let client = redis::Client::open(server.url()).map_err(io::Error::other)?;
+        let connection = client.get_multiplexed_async_connection().await;
+        let namespace = match &command {
+            Command::Incr => "incr".to_owned(),
+            Command::Script { sha, .. } => format!("plain:{}", &sha[..6]),
+        };
+        Ok(Self { connection: connection.map_err(io::Error::other)?, command, namespace })
+    }
+
+    async fn script(server: &Server, text: &str, arguments: &[&str]) -> io::Result<Self> {
+        let sha = server.command(&["SCRIPT", "LOAD", text]).text();
+        let sha = sha.ok_or_else(|| io::Error::other("the script was not loaded"))?;
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self::new(server, Command::Script { sha, arguments }).await
+    }
+
+    async fn ask(&self, request: usize) -> io::Result<bool> {
+        self.take(key_of(request), request).await
+    }
+
+    /// Asks for one unit of a key; `unique` is unlike that of any other request.
+    pub(crate) async fn take(&self, key: usize, unique: usize) -> io::Result<bool> {
+        let key = format!("{}:{}", self.namespace, name(key));
+        let mut connection = self.connection.clone();
+        let command = match &self.command {
+            Command::Incr => redis::cmd("INCR").arg(key).to_owned(),
+            Command::Script { sha, arguments } => {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(sha).arg(1).arg(key).arg(arguments).arg(unique);
+                command
+            }
+        };
+        let reply: redis::Value =
+            command.query_async(&mut connection).await.map_err(io::Error::other)?;
+        Ok(match reply {
+            redis::Value::Array(values) => values.first() == Some(&redis::Value::Int(1)),
+            redis::Value::Int(granted) => granted > 0,
+            _ => false,
+        })
+    }
+}
+
+/// Tollgate's store.
+pub(crate) struct Tollgate {
+    limiter: Limiter<RedisStore>,
+    // One bucket per meter and key.
+    meters: Vec<Meter>,
+    hot: bool,
+}
+
+enum Remember {
+    Yes,
+    No,
+}
+
+impl Tollgate {
+    fn new(server: &Server, algorithm: Algorithm) -> io::Result<Self> {
+        let quota = match algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => "1000/s burst 1000000",
+            Algorithm::SlidingLog => "100000/h",
+            Algorithm::FixedWindow | Algorithm::SlidingWindow => "1000000/h",
+        };
+        Self::with(server, Remember::Yes, vec![meter(quota, algorithm)], false)
+    }
+
+    fn composite(server: &Server) -> io::Result<Self> {
+        let quotas = ["1000/s burst 1000000", "60000/m burst 1000000", "3600000/h burst 1000000"];
+        let meters = quotas.map(|quota| meter(quota, Algorithm::TokenBucket));
+        Self::with(server, Remember::Yes, meters.to_vec(), false)
+    }
+
+    async fn refused(server: &Server, remember: Remember) -> io::Result<Self> {
+        let meters = vec![meter("1/h", Algorithm::TokenBucket)];
+        let tollgate = Self::with(server, remember, meters, true)?;
+        // The one unit there is.
+        tollgate.ask(0).await?;
+        Ok(tollgate)
+    }
+
+    fn with(
+        server: &Server,
+        remember: Remember,
+        meters: Vec<Meter>,
+        hot: bool,
+    ) -> io::Result<Self> {
+        let builder = RedisStore::builder(&server.url()).map_err(io::Error::other)?;
+        let builder = builder.deadline(PATIENCE);
+        let builder = match remember {
+            Remember::Yes => builder,
+            Remember::No => builder.deny_cache(0),
+        };
+        let store = builder.build().map_err(io::Error::other)?;
+        Ok(Self { limiter: Limiter::new(store), meters, hot })
+    }
+
+    async fn ask(&self, request: usize) -> io::Result<bool> {
+        self.take(if self.hot { 0 } else { key_of(request) }).await
+    }
+
+    /// Asks for one unit of a key's buckets.
+    pub(crate) async fn take(&self, key: usize) -> io::Result<bool> {
+        let key = name(key);
+        let decision = match &self.meters[..] {
+            [meter] => self.limiter.take(&key, *meter, Cost::ONE).await,
+            meters => {
+                let charge = |meter: &Meter| {
+                    Charge::new(Key::new(&key), *meter, Op::Take(Ask::exactly(Cost::ONE)))
+                };
+                let mut set = ChargeSet::new();
+                for charge in meters.iter().map(charge) {
+                    set.push(charge).map_err(io::Error::other)?;
+                }
+                self.limiter.take_set(&set).await
+            }
+        };
+        decision.map(|decision| decision.is_allowed()).map_err(io::Error::other)
+    }
+}
+
+fn meter(quota: &str, algorithm: Algorithm) -> Meter {
+    let quota = quota.parse().expect("a quota in Tollgate's grammar");
+    Meter::new(quota, algorithm).expect("the quota fits the algorithm")
+}

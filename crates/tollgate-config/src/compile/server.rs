@@ -1,0 +1,124 @@
+//! The settings of a server beside its policy.
+
+use std::num::NonZeroU32;
+
+use tollgate::Network;
+
+use crate::fields;
+use crate::nearest::nearest;
+use crate::report::Problems;
+use crate::settings::{Listen, Secret, StoreSettings};
+use crate::source::Spanned;
+use crate::typed;
+
+/// Schemes of stores, and what each is for.
+const SCHEMES: [&str; 7] = [
+    "redis://",
+    "rediss://",
+    "redis+sentinel://",
+    "rediss+sentinel://",
+    "redis+cluster://",
+    "rediss+cluster://",
+    "unix://",
+];
+
+pub(super) fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSettings {
+    let default = StoreSettings::default();
+    let count = |typed: &Option<Spanned<u64>>, default: usize| {
+        typed.as_ref().map_or(default, |found| found.value as usize)
+    };
+    if let Some(deadline) = &typed.deadline
+        && !(1..=10_000).contains(&deadline.value.as_millis())
+    {
+        let message = "the deadline must be from 1ms to 10s";
+        problems.error(deadline.span, message, "write deadline = \"50ms\" or the like");
+    }
+    if let Some(prefix) = &typed.prefix
+        && !is_prefix(&prefix.value)
+    {
+        let message =
+            "the prefix may hold only letters, digits, \"-\", \"_\" and \".\", 64 at most";
+        problems.error(prefix.span, message, "write prefix = \"tollgate\" or the like");
+    }
+    StoreSettings {
+        url: typed.url.as_ref().and_then(|url| store_url(url, problems)),
+        deadline: typed.deadline.as_ref().map_or(default.deadline, |found| found.value),
+        prefix: typed.prefix.as_ref().map_or(default.prefix, |found| found.value.clone()),
+        connections: count(&typed.connections, default.connections),
+        max_in_flight: count(&typed.max_in_flight, default.max_in_flight),
+        deny_cache: count(&typed.deny_cache, default.deny_cache),
+        max_keys: count(&typed.max_keys, default.max_keys),
+        max_log_entries: count(&typed.max_log_entries, default.max_log_entries),
+        replicas: (typed.replicas.as_ref())
+            .and_then(|found| u32::try_from(found.value).ok().and_then(NonZeroU32::new))
+            .unwrap_or(default.replicas),
+    }
+}
+
+/// A URL of a kind there is; what stands in it is for the store to read.
+fn store_url(url: &Spanned<String>, problems: &mut Problems) -> Option<Secret> {
+    if matches!(url.value.as_str(), "" | "memory") {
+        return None;
+    }
+    if !SCHEMES.iter().any(|scheme| url.value.starts_with(scheme)) {
+        let found = url.value.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+        let message = match &found {
+            Some(scheme) => {
+                format!("no store has addresses that start with {:?}", fields::shortened(scheme))
+            }
+            None => "a store's address starts with redis:// or the like".to_owned(),
+        };
+        let help = match found.and_then(|scheme| nearest(&scheme, SCHEMES)) {
+            Some(meant) => format!("write {meant}127.0.0.1:6379; there are {}", SCHEMES.join(", ")),
+            None => format!("write one that starts with {}, or \"memory\"", SCHEMES.join(", ")),
+        };
+        problems.error(url.span, message, help);
+    }
+    Some(Secret::new(url.value.as_str()))
+}
+
+fn is_prefix(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&text.len()) && text.chars().all(plain)
+}
+
+pub(super) fn listen(typed: &typed::Listen, problems: &mut Problems) -> Listen {
+    let default = Listen::default();
+    let mut address = |typed: &Option<Spanned<String>>, default: Option<String>| match typed {
+        None => default,
+        Some(found) if found.value == "off" => None,
+        Some(found) => {
+            if !is_address(&found.value) {
+                let message = format!("{:?} is no address", fields::shortened(&found.value));
+                let help =
+                    "write HOST:PORT, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"off\"";
+                problems.error(found.span, message, help);
+            }
+            Some(found.value.clone())
+        }
+    };
+    Listen {
+        http: address(&typed.http, default.http),
+        grpc: address(&typed.grpc, default.grpc),
+        resp: address(&typed.resp, default.resp),
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        let host_fits = !host.is_empty() && (bracketed || !host.contains(':'));
+        host_fits && port.parse::<u16>().is_ok()
+    })
+}
+
+pub(super) fn networks(typed: &[Spanned<String>], problems: &mut Problems) -> Vec<Network> {
+    let mut networks = Vec::with_capacity(typed.len());
+    for text in typed {
+        match text.value.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => problems.told(text.span, &format!("{error}")),
+        }
+    }
+    networks
+}

@@ -1,0 +1,285 @@
+//! What is told about a request: where the value of each axis comes from.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::request::Parts;
+use smallvec::SmallVec;
+use tollgate::Subject;
+
+use crate::headers::Text;
+
+mod cookie;
+
+/// Finds a value in a request.
+type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
+
+/// Finds a value elsewhere, given a request.
+type LookUp = dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync;
+
+/// Which axes a request has, and where their values come from.
+///
+/// Axes are the names the rules of a policy speak of. One that finds nothing is missing, and the
+/// rule's [`Missing`](tollgate::Missing) says what then.
+///
+/// ```
+/// use http::HeaderName;
+/// use tollgate_tower::Axes;
+///
+/// #[derive(Clone)]
+/// struct User { id: String }
+///
+/// let axes = Axes::new()
+///     .client_ip("ip")
+///     .header("key", HeaderName::from_static("x-api-key"))
+///     .extension("user", |user: &User| Some(user.id.as_str().into()))
+///     .with("version", |request| request.uri.path().split('/').nth(1).map(Into::into));
+/// ```
+#[derive(Clone, Default)]
+pub struct Axes {
+    // In the order they were added; of two for one axis the later counts.
+    sources: Vec<(Box<str>, Source)>,
+}
+
+/// Where a value comes from.
+#[derive(Clone)]
+enum Source {
+    Client(Detail),
+    Header(HeaderName),
+    Cookie(Box<str>),
+    Host,
+    Method,
+    Path,
+    Route,
+    Find(Arc<Find>),
+    LookUp(Arc<LookUp>),
+}
+
+/// How much of an address counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Group,
+    Whole,
+}
+
+impl Axes {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those that need no explanation: `ip`, `method`, `path` and `route`.
+    pub fn standard() -> Self {
+        Self::new().client_ip("ip").method("method").path("path").route("route")
+    }
+
+    /// Those of calls going out: `host`, `method` and `path`.
+    pub fn outgoing() -> Self {
+        Self::new().host("host").method("method").path("path")
+    }
+
+    /// The client's address as [`ClientIp`](crate::ClientIp) finds and groups it.
+    ///
+    /// Of IPv6 it is the first address of the group, so a list in a policy can name networks as wide
+    /// as a group or wider. To list single IPv6 addresses take
+    /// [`client_address`](Axes::client_address).
+    pub fn client_ip(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Client(Detail::Group))
+    }
+
+    /// The client's whole address, not grouped.
+    pub fn client_address(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Client(Detail::Whole))
+    }
+
+    /// The first value of a header; of a gRPC call, of its metadata. One that is not text is missing.
+    pub fn header(self, axis: impl Into<Box<str>>, name: HeaderName) -> Self {
+        self.source(axis, Source::Header(name))
+    }
+
+    /// The value of a cookie.
+    pub fn cookie(self, axis: impl Into<Box<str>>, name: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Cookie(name.into()))
+    }
+
+    /// The method.
+    pub fn method(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Method)
+    }
+
+    /// The host a request is for, by its target or its `Host` header; clients choose it.
+    pub fn host(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Host)
+    }
+
+    /// The path as it was sent. Clients choose it; to count by it, match routes instead.
+    pub fn path(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Path)
+    }
+
+    /// The route a request matched (`/users/{id}`) where axum tells it, else the path.
+    pub fn route(self, axis: impl Into<Box<str>>) -> Self {
+        self.source(axis, Source::Route)
+    }
+
+    /// Out of an extension that something further out has put into the request.
+    pub fn extension<T: Send + Sync + 'static>(
+        self,
+        axis: impl Into<Box<str>>,
+        value: impl for<'r> Fn(&'r T) -> Option<Cow<'r, str>> + Send + Sync + 'static,
+    ) -> Self {
+        let find: Arc<Find> = Arc::new(move |request| value(request.extensions.get::<T>()?));
+        self.source(axis, Source::Find(find))
+    }
+
+    /// By a function.
+    pub fn with(
+        self,
+        axis: impl Into<Box<str>>,
+        find: impl for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(axis, Source::Find(Arc::new(find)))
+    }
+
+    /// By a function that has to wait: a tier out of a database. The request waits for it, so it
+    /// should have a deadline and a cache of its own.
+    pub fn look_up<F>(
+        self,
+        axis: impl Into<Box<str>>,
+        look_up: impl Fn(&Parts) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Option<String>> + Send + 'static,
+    {
+        let look_up: Arc<LookUp> = Arc::new(move |request| Box::pin(look_up(request)));
+        self.source(axis, Source::LookUp(look_up))
+    }
+
+    /// The names of all axes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(|(axis, _)| &**axis)
+    }
+
+    fn source(mut self, axis: impl Into<Box<str>>, source: Source) -> Self {
+        let axis = axis.into();
+        self.sources.retain(|(known, _)| *known != axis);
+        self.sources.push((axis, source));
+        self
+    }
+
+    /// Whether any value has to be waited for.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.sources.iter().any(|(_, source)| matches!(source, Source::LookUp(_)))
+    }
+
+    /// Whether any value is an address.
+    pub(crate) fn has_address(&self) -> bool {
+        self.sources.iter().any(|(_, source)| matches!(source, Source::Client(_)))
+    }
+
+    /// What has to be waited for, one after another.
+    pub(crate) async fn look_all_up(&self, request: &Parts) -> LookedUp<'_> {
+        let mut found = LookedUp::new();
+        for (axis, source) in &self.sources {
+            if let Source::LookUp(look_up) = source
+                && let Some(value) = look_up(request).await
+            {
+                found.push((axis, value));
+            }
+        }
+        found
+    }
+
+    /// Everything known of a request whose client is at `client`.
+    pub(crate) fn values<'r>(&'r self, request: &'r Parts, client: &Client) -> Values<'r> {
+        let mut values = Values::new();
+        for (axis, source) in &self.sources {
+            if let Some(value) = source.value(request, client) {
+                values.push((axis, value));
+            }
+        }
+        values
+    }
+}
+
+/// Values that had to be waited for.
+pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 2]>;
+
+/// Values with their axes.
+pub(crate) type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
+
+/// A client's address, whole and grouped; `None` where even the peer's is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) group: Option<IpAddr>,
+}
+
+/// The subject with these values.
+pub(crate) fn subject<'a>(values: &'a Values<'_>, looked_up: &'a LookedUp<'_>) -> Subject<'a> {
+    let values = values.iter().map(|(axis, value)| (*axis, &**value));
+    let looked_up = looked_up.iter().map(|(axis, value)| (*axis, value.as_str()));
+    values.chain(looked_up).collect()
+}
+
+impl Source {
+    fn value<'r>(&self, request: &'r Parts, client: &Client) -> Option<Cow<'r, str>> {
+        match self {
+            Self::Client(Detail::Group) => client.group.map(text),
+            Self::Client(Detail::Whole) => client.address.map(text),
+            Self::Header(name) => request.headers.get(name)?.to_str().ok().map(Cow::Borrowed),
+            Self::Cookie(name) => cookie::find(&request.headers, name).map(Cow::Borrowed),
+            Self::Host => host(request).map(Cow::Borrowed),
+            Self::Method => Some(request.method.as_str().into()),
+            Self::Path => Some(request.uri.path().into()),
+            Self::Route => Some(route(request).into()),
+            Self::Find(find) => find(request),
+            // These are waited for elsewhere.
+            Self::LookUp(_) => None,
+        }
+    }
+}
+
+/// The host a request is for.
+pub(crate) fn host(request: &Parts) -> Option<&str> {
+    let named = || request.headers.get(http::header::HOST)?.to_str().ok();
+    request.uri.host().or_else(named)
+}
+
+/// An address as text. Those of IPv4, which most requests have, are spelled without the machinery
+/// of formatting.
+fn text(address: IpAddr) -> Cow<'static, str> {
+    let IpAddr::V4(address) = address else {
+        return Cow::Owned(address.to_string());
+    };
+    let mut text = Text::new();
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            text.push('.');
+        }
+        text.push_integer(octet.into());
+    }
+    Cow::Owned(text.as_str().to_owned())
+}
+
+#[cfg(feature = "axum")]
+fn route(request: &Parts) -> &str {
+    let matched = request.extensions.get::<axum::extract::MatchedPath>();
+    matched.map_or(request.uri.path(), axum::extract::MatchedPath::as_str)
+}
+
+#[cfg(not(feature = "axum"))]
+fn route(request: &Parts) -> &str {
+    request.uri.path()
+}
+
+impl fmt::Debug for Axes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.names()).finish()
+    }
+}

@@ -1,0 +1,66 @@
+//! Fields of one layer joined with those of another, where layers nest.
+
+use http::header::Entry;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{DRAFT_6, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
+
+/// Adds `fields` to those an inner layer may have left.
+///
+/// Lists grow, the inner layer's first, for it was the last to decide. Fields with room for one limit
+/// keep the one with less remaining.
+pub(crate) fn append(headers: &mut HeaderMap, fields: Fields) {
+    // Most often there is no inner layer, and then no need to look at what it said.
+    if !fields.iter().any(|(name, _)| headers.contains_key(name)) {
+        fields.into_iter().for_each(|(name, value)| drop(headers.insert(name, value)));
+        return;
+    }
+    let inner_is_closer = inner_is_closer(headers, &fields);
+    for (name, value) in fields {
+        if name == RATELIMIT_POLICY || (name == RATELIMIT && remaining(&value).is_none()) {
+            join(headers, name, value);
+        } else if !(inner_is_closer && tells_one_limit(&name)) {
+            headers.insert(name, value);
+        }
+    }
+}
+
+fn tells_one_limit(name: &HeaderName) -> bool {
+    *name == RATELIMIT || DRAFT_6.contains(name) || X_RATELIMIT.contains(name)
+}
+
+/// Whether `headers` already tell of a limit closer than the one in `fields`.
+fn inner_is_closer(headers: &HeaderMap, fields: &Fields) -> bool {
+    let mut told = fields.iter().filter(|(name, _)| tells_remaining(name));
+    told.any(|(name, value)| {
+        let inner = headers.get(name).and_then(remaining);
+        inner.zip(remaining(value)).is_some_and(|(inner, own)| inner <= own)
+    })
+}
+
+fn tells_remaining(name: &HeaderName) -> bool {
+    [&RATELIMIT, &DRAFT_6[1], &X_RATELIMIT[1]].contains(&name)
+}
+
+/// What remains, by a field that tells one limit: a number, or the seventh draft's `remaining=9`.
+fn remaining(value: &HeaderValue) -> Option<u64> {
+    let text = value.to_str().ok()?;
+    let member = text.split(',').find_map(|member| member.trim().strip_prefix("remaining="));
+    member.unwrap_or(text).parse().ok()
+}
+
+/// Makes two lists one, in one field, so that clients that read only the first see all of it.
+fn join(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+        }
+        Entry::Occupied(mut entry) => {
+            let joined = [entry.get().as_bytes(), value.as_bytes()].join(&b", "[..]);
+            // Two valid values with a comma between are one.
+            if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+                entry.insert(joined);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The way of a request through a layer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project_lite::pin_project;
+use tollgate::{Admission, Store};
+use tower_service::Service;
+
+use super::guard::{Guard, Pending};
+use crate::body::ResponseBody;
+use crate::reception::{Asked, Passage, Patience, Prompt};
+use crate::refusal::Protocol;
+
+pin_project! {
+    /// The answer to a request, once it is there.
+    ///
+    /// With a store in this process and nothing to wait for, nothing is put on the heap for it.
+    pub struct ResponseFuture<T, S, B>
+    where
+        T: Service<Request<B>>,
+    {
+        guard: Arc<Guard<S>>,
+        // What the request goes on to, until it does.
+        onward: Option<(T, B)>,
+        #[pin]
+        stage: Stage<T::Future, T::Response>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    #[project_replace = StageReplaced]
+    enum Stage<F, R> {
+        // The store, a function or a turn is waited for.
+        Asking { passage: Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> },
+        // The service is at it.
+        Running { #[pin] answer: F, admission: Arc<Admission> },
+        // The answer is there and its cost is being settled.
+        Settling { admission: Pending, response: R },
+        // The answer is a refusal.
+        Refused { response: Response<Bytes> },
+        // Everything has been said.
+        Done,
+    }
+}
+
+impl<T, S, B> ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>>,
+    S: Store + 'static,
+{
+    pub(super) fn new(guard: Arc<Guard<S>>, inner: T, request: Request<B>) -> Self {
+        let (parts, body) = request.into_parts();
+        let mut onward = Some((inner, body));
+        let stage = match guard.reception.ask_now(&parts) {
+            Prompt::Clear(passage) => enter(&guard, &mut onward, parts, passage),
+            Prompt::Wait(first) => Stage::Asking { passage: ask(&guard, parts, first) },
+        };
+        Self { guard, onward, stage }
+    }
+}
+
+/// Asks about a request for as long as it takes.
+fn ask<S: Store + 'static>(
+    guard: &Arc<Guard<S>>,
+    parts: Parts,
+    first: Option<Asked>,
+) -> Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> {
+    let guard = Arc::clone(guard);
+    Box::pin(async move {
+        let passage = guard.reception.ask(&parts, first, Patience::OfRules).await;
+        (parts, passage)
+    })
+}
+
+/// The stage that follows from a passage.
+fn enter<T, S, B>(
+    guard: &Arc<Guard<S>>,
+    onward: &mut Option<(T, B)>,
+    mut parts: Parts,
+    passage: Passage,
+) -> Stage<T::Future, T::Response>
+where
+    T: Service<Request<B>>,
+    S: Store + 'static,
+{
+    match (passage, onward.take()) {
+        (Passage::Pass(admission), Some((mut inner, body))) => {
+            guard.mark(&mut parts, &admission);
+            let answer = inner.call(Request::from_parts(parts, body));
+            Stage::Running { answer, admission }
+        }
+        (Passage::Refuse(admission, cause), _) => {
+            let protocol = Protocol::of(&parts.headers);
+            Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
+        }
+        (Passage::Pass(_), None) => unreachable!("a request goes on once"),
+    }
+}
+
+impl<T, S, B, R> Future for ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>, Response = Response<R>>,
+    S: Store + 'static,
+    R: Body<Data = Bytes>,
+{
+    type Output = Result<Response<ResponseBody<R>>, T::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.stage.as_mut().project() {
+                StageProjection::Asking { passage } => {
+                    let (parts, passage) = ready!(passage.as_mut().poll(context));
+                    enter(this.guard, this.onward, parts, passage)
+                }
+                StageProjection::Running { answer, admission } => {
+                    let response = match ready!(answer.poll(context)) {
+                        Ok(response) => response,
+                        Err(error) => return Poll::Ready(Err(error)),
+                    };
+                    match settle(this.guard, admission, response) {
+                        Settled::Now(response) => return Poll::Ready(Ok(response)),
+                        Settled::Later(admission, response) => {
+                            Stage::Settling { admission, response }
+                        }
+                    }
+                }
+                StageProjection::Settling { admission, .. } => {
+                    let admission = ready!(admission.as_mut().poll(context));
+                    let StageReplaced::Settling { response, .. } =
+                        this.stage.as_mut().project_replace(Stage::Done)
+                    else {
+                        unreachable!("the stage was just matched")
+                    };
+                    return Poll::Ready(Ok(told(this.guard, &admission, response)));
+                }
+                StageProjection::Refused { .. } => {
+                    let StageReplaced::Refused { response } =
+                        this.stage.as_mut().project_replace(Stage::Done)
+                    else {
+                        unreachable!("the stage was just matched")
+                    };
+                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
+                }
+                StageProjection::Done => panic!("polled after the answer was given"),
+            };
+            this.stage.set(next);
+        }
+    }
+}
+
+/// An answer whose cost was looked at.
+enum Settled<R> {
+    /// Its limits are told.
+    Now(Response<ResponseBody<R>>),
+    /// The store has to be waited for first.
+    Later(Pending, Response<R>),
+}
+
+/// Settles what an answer says it cost.
+fn settle<S: Store + 'static, R>(
+    guard: &Arc<Guard<S>>,
+    admission: &Arc<Admission>,
+    response: Response<R>,
+) -> Settled<R> {
+    if !guard.settles() {
+        return Settled::Now(told(guard, admission, response));
+    }
+    let (parts, body) = response.into_parts();
+    let actual = guard.actual(&parts);
+    let response = Response::from_parts(parts, body);
+    match actual.map(|actual| guard.settle(admission, actual)) {
+        None => Settled::Now(told(guard, admission, response)),
+        Some(Ok(settled)) => Settled::Now(told(guard, &settled, response)),
+        Some(Err(pending)) => Settled::Later(pending, response),
+    }
+}
+
+fn told<S: Store + 'static, R>(
+    guard: &Guard<S>,
+    admission: &Admission,
+    mut response: Response<R>,
+) -> Response<ResponseBody<R>> {
+    guard.tell(response.headers_mut(), admission);
+    response.map(ResponseBody::inner)
+}

@@ -1,0 +1,67 @@
+//! The service around a service.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tollgate::Store;
+use tower_service::Service;
+
+use super::future::ResponseFuture;
+use super::guard::Guard;
+use crate::body::ResponseBody;
+
+/// A service whose requests have to be admitted. Made by [`RateLimitLayer`](super::RateLimitLayer).
+pub struct RateLimit<T, S> {
+    inner: T,
+    guard: Arc<Guard<S>>,
+}
+
+impl<T, S> RateLimit<T, S> {
+    pub(super) fn new(inner: T, guard: Arc<Guard<S>>) -> Self {
+        Self { inner, guard }
+    }
+
+    /// The service behind.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T, S, B, R> Service<Request<B>> for RateLimit<T, S>
+where
+    T: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Store + 'static,
+    R: Body<Data = Bytes>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = T::Error;
+    type Future = ResponseFuture<T, S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The one that said it is ready must be the one that is called.
+        let clone = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, clone);
+        ResponseFuture::new(Arc::clone(&self.guard), inner, request)
+    }
+}
+
+impl<T: Clone, S> Clone for RateLimit<T, S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), guard: Arc::clone(&self.guard) }
+    }
+}
+
+impl<T: fmt::Debug, S> fmt::Debug for RateLimit<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+//! The layer: whom to go easy on, and how long to wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use tollgate::policy::{PolicyErrors, Quotas};
+use tollgate::{Cost, Gate, MemoryStore, Micros, Missing, Policy, Rule, Store};
+use tower_layer::Layer;
+
+use super::pause::Pauses;
+use super::service::Outgoing;
+use crate::axes::Axes;
+use crate::reception::Reception;
+
+/// The longest a call waits, unless told otherwise: that long, and people have gone.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Limits the calls of the clients it wraps.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_tower::OutgoingLayer;
+///
+/// let layer = OutgoingLayer::per_host("60/min")?.longest_wait(Duration::from_secs(10));
+/// # Ok::<(), tollgate::policy::PolicyErrors>(())
+/// ```
+pub struct OutgoingLayer<S = MemoryStore> {
+    desk: Arc<Desk<S>>,
+}
+
+/// What all clones of a layer share.
+pub(super) struct Desk<S> {
+    pub(super) reception: Reception<S>,
+    pub(super) longest_wait: Micros,
+    // Shared even by layers that were changed after they were cloned: it is the same vendor.
+    pub(super) pauses: Arc<Pauses>,
+}
+
+impl OutgoingLayer {
+    /// So much for every host called, in memory.
+    ///
+    /// # Errors
+    ///
+    /// When the quota is none.
+    pub fn per_host(quota: impl Into<Quotas>) -> Result<Self, PolicyErrors> {
+        let rule = Rule::new("per-host").by("host").quota(quota).missing(Missing::Share);
+        let policy = Policy::builder().rule(rule).build()?;
+        Ok(Self::new(Gate::new(policy, MemoryStore::new())))
+    }
+}
+
+impl<S: Store + 'static> OutgoingLayer<S> {
+    /// What a gate says, about the [axes of calls](Axes::outgoing).
+    pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
+        Self {
+            desk: Arc::new(Desk {
+                reception: Reception::new(gate.into(), Axes::outgoing()),
+                longest_wait: LONGEST_WAIT.into(),
+                pauses: Arc::default(),
+            }),
+        }
+    }
+
+    /// What the gate is told of calls, instead of those axes.
+    pub fn axes(self, axes: Axes) -> Self {
+        self.with(|desk| desk.reception.axes = axes)
+    }
+
+    /// What a call costs in a unit; `None` costs nothing.
+    pub fn cost(
+        self,
+        unit: impl Into<Box<str>>,
+        cost: impl Fn(&Parts) -> Option<Cost> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|desk| desk.reception.costs.push((unit.into(), Arc::new(cost))))
+    }
+
+    /// The longest a call waits for its turn, or for the end of a pause the vendor asked for; 30 s
+    /// unless told otherwise. Calls whose turn is further away are not made.
+    pub fn longest_wait(self, longest: Duration) -> Self {
+        self.with(|desk| desk.longest_wait = longest.into())
+    }
+
+    /// Lets at most so many calls wait at once; 1024 unless told otherwise.
+    pub fn max_held(self, most: usize) -> Self {
+        self.with(|desk| desk.reception.waiters.set_most(most))
+    }
+
+    /// Calls waiting at present.
+    pub fn held(&self) -> usize {
+        self.desk.reception.waiters.held()
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Desk<S>)) -> Self {
+        change(Arc::make_mut(&mut self.desk));
+        self
+    }
+}
+
+impl<T, S> Layer<T> for OutgoingLayer<S> {
+    type Service = Outgoing<T, S>;
+
+    fn layer(&self, inner: T) -> Self::Service {
+        Outgoing::new(inner, Arc::clone(&self.desk))
+    }
+}
+
+impl<S> Clone for OutgoingLayer<S> {
+    fn clone(&self) -> Self {
+        Self { desk: Arc::clone(&self.desk) }
+    }
+}
+
+impl<S> Clone for Desk<S> {
+    fn clone(&self) -> Self {
+        Self {
+            reception: self.reception.clone(),
+            longest_wait: self.longest_wait,
+            pauses: Arc::clone(&self.pauses),
+        }
+    }
+}
+
+impl<S> fmt::Debug for OutgoingLayer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutgoingLayer")
+            .field("axes", &self.desk.reception.axes)
+            .field("longest_wait", &self.desk.longest_wait)
+            .finish_non_exhaustive()
+    }
+}

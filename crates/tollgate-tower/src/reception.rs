@@ -1,0 +1,300 @@
+//! From a request to its admission: what the gate is told, and how long a request is held.
+//!
+//! ```text
+//! request ──▶ client address, values of axes, costs ──▶ Gate ─┬─ allowed ──▶ held for its delay ──▶ pass
+//!    ▲                                                        └─ refused ─┬─ may not wait ───────▶ refuse
+//!    └──────────────── held until it would fit ◀──────────────────────────┘
+//! ```
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use http::request::Parts;
+use tokio::time::{Instant, sleep};
+use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
+
+use crate::axes::{Axes, Client, LookedUp, subject};
+use crate::behind::Behind;
+use crate::checks::{Check, Checks};
+use crate::client_ip::{self, ClientIp, PeerFn};
+use crate::refusal::Cause;
+use crate::waiters::{Place, Waiters};
+
+/// The most requests held at once, unless told otherwise: each has a socket, and some kilobytes.
+const MAX_HELD: usize = 1_024;
+
+/// The most charges under way behind requests.
+const MAX_BEHIND: usize = 1_024;
+
+/// What a request costs in a unit.
+pub(crate) type CostOf = dyn Fn(&Parts) -> Option<Cost> + Send + Sync;
+
+/// Sees every admission.
+pub(crate) type Inspect = dyn Fn(&Admission) + Send + Sync;
+
+/// What all clones of a layer have in common.
+pub(crate) struct Reception<S> {
+    pub(crate) gate: Arc<Gate<S>>,
+    pub(crate) axes: Axes,
+    pub(crate) client_ip: ClientIp,
+    pub(crate) peer: Option<PeerFn>,
+    pub(crate) costs: Vec<(Box<str>, Arc<CostOf>)>,
+    pub(crate) inspect: Option<Arc<Inspect>>,
+    pub(crate) checks: Checks,
+    pub(crate) waiters: Waiters,
+    pub(crate) behind: Behind,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Passage {
+    /// It goes on.
+    Pass(Arc<Admission>),
+    /// It does not.
+    Refuse(Arc<Admission>, Cause),
+}
+
+/// What is clear of a request at once.
+#[derive(Debug)]
+pub(crate) enum Prompt {
+    /// What becomes of it.
+    Clear(Passage),
+    /// That something has to be waited for; with the store's answer, if it has given one.
+    Wait(Option<Asked>),
+}
+
+/// An admission, and what is to be charged behind it. On the heap from the start: it is shared in the
+/// end, and too large to be handed about until then.
+pub(crate) type Asked = (Arc<Admission>, Option<Box<Deferred>>);
+
+/// How long refused requests are held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// As the rules that refuse them say.
+    OfRules,
+    /// Up to so long, whatever refuses them.
+    UpTo(Micros),
+}
+
+impl<S: Store + 'static> Reception<S> {
+    pub(crate) fn new(gate: Arc<Gate<S>>, axes: Axes) -> Self {
+        Self {
+            gate,
+            axes,
+            client_ip: ClientIp::new(),
+            peer: None,
+            costs: Vec::new(),
+            inspect: None,
+            checks: Checks::default(),
+            waiters: Waiters::new(MAX_HELD),
+            behind: Behind::new(MAX_BEHIND),
+        }
+    }
+
+    /// The passage of a request, as far as it is clear without waiting.
+    pub(crate) fn ask_now(&self, request: &Parts) -> Prompt {
+        if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
+            return Prompt::Wait(None);
+        }
+        let client = self.client(request);
+        let values = self.axes.values(request, &client);
+        let looked_up = LookedUp::new();
+        let subject = subject(&values, &looked_up);
+        let costs = self.costs(request);
+        let question = pin!(self.gate.admit_deferring(&subject, &costs));
+        match question.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((admission, deferred)) => {
+                self.without_waiting((Arc::new(admission), deferred.map(Box::new)))
+            }
+            // The store does not keep what it promised. Asking again may charge twice.
+            Poll::Pending => Prompt::Wait(None),
+        }
+    }
+
+    /// The passage of a request that may have to wait. It was asked about already if there is a
+    /// `first` answer.
+    pub(crate) async fn ask(
+        &self,
+        request: &Parts,
+        mut first: Option<Asked>,
+        patience: Patience,
+    ) -> Passage {
+        let looked_up = self.axes.look_all_up(request).await;
+        let client = self.client(request);
+        let values = self.axes.values(request, &client);
+        let subject = subject(&values, &looked_up);
+        let costs = self.costs(request);
+        let start = Instant::now();
+        let mut place = None;
+        loop {
+            let asked = match first.take() {
+                Some(asked) => asked,
+                None => match self.question(&subject, &costs, place.as_ref()).await {
+                    Ok(asked) => asked,
+                    Err(preview) => return Passage::Refuse(Arc::new(preview), Cause::Crowded),
+                },
+            };
+            match self.next(asked, patience, start.elapsed().into()) {
+                Next::Done(passage) => return passage,
+                Next::Hold { wait, then } => {
+                    if place.is_none() {
+                        place = self.waiters.enter();
+                    }
+                    if place.is_none() {
+                        return self.turn_away(then);
+                    }
+                    sleep(wait.into()).await;
+                    if let Then::Pass(asked) = then {
+                        return self.pass(asked);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the gate. While no more can be held, those who would have to be are turned away before
+    /// they take a place in a queue they cannot wait in.
+    async fn question(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        place: Option<&Place>,
+    ) -> Result<Asked, Admission> {
+        if place.is_none() && self.waiters.is_full() {
+            let preview = self.gate.peek(subject, costs).await;
+            if preview.is_allowed() && preview.delay() > Micros::ZERO {
+                return Err(preview);
+            }
+        }
+        let (admission, deferred) = self.gate.admit_deferring(subject, costs).await;
+        Ok((Arc::new(admission), deferred.map(Box::new)))
+    }
+
+    /// The passage, if it is clear without waiting.
+    fn without_waiting(&self, asked: Asked) -> Prompt {
+        match self.next(asked, Patience::OfRules, Micros::ZERO) {
+            Next::Done(passage) => Prompt::Clear(passage),
+            Next::Hold { then: Then::Pass(asked), .. } => Prompt::Wait(Some(asked)),
+            Next::Hold { then: Then::AskAgain(refused), .. } => Prompt::Wait(Some((refused, None))),
+        }
+    }
+
+    /// What follows from an answer, for a request that was held for `waited`.
+    fn next(&self, asked: Asked, patience: Patience, waited: Micros) -> Next {
+        let (admission, deferred) = asked;
+        let delay = admission.delay();
+        match admission.is_allowed() {
+            true if delay == Micros::ZERO => Next::Done(self.pass((admission, deferred))),
+            true => Next::Hold { wait: delay, then: Then::Pass((admission, deferred)) },
+            false => match patience.hold(&admission, waited) {
+                Some(wait) => Next::Hold { wait, then: Then::AskAgain(admission) },
+                None => Next::Done(self.refuse(admission)),
+            },
+        }
+    }
+
+    fn pass(&self, (admission, deferred): Asked) -> Passage {
+        if let Some(inspect) = &self.inspect {
+            inspect(&admission);
+        }
+        if let Some(deferred) = deferred {
+            self.behind.charge(&self.gate, *deferred, self.inspect.as_ref());
+        }
+        Passage::Pass(admission)
+    }
+
+    fn refuse(&self, admission: Arc<Admission>) -> Passage {
+        if let Some(inspect) = &self.inspect {
+            inspect(&admission);
+        }
+        self.checks.look(Check::WindowTooShort, || {
+            let mut refusing =
+                admission.charges().filter(|(.., outcome)| !outcome.verdict.is_allow());
+            refusing.any(|(_, charge, _)| charge.meter.refill() <= Micros::from_secs(1))
+        });
+        let cause = crate::Refusal::of(&admission).cause;
+        Passage::Refuse(admission, cause)
+    }
+
+    /// The passage of a request that was to be held, for want of room.
+    fn turn_away(&self, then: Then) -> Passage {
+        match then {
+            Then::Pass((admission, _)) => Passage::Refuse(admission, Cause::Crowded),
+            Then::AskAgain(admission) => self.refuse(admission),
+        }
+    }
+
+    /// The address of whoever sent a request.
+    fn client(&self, request: &Parts) -> Client {
+        self.checks.look_once(Check::AxisWithoutSource, || {
+            let policy = self.gate.policy();
+            policy.axes().any(|axis| !self.axes.names().any(|known| known == axis))
+        });
+        if !self.axes.has_address() {
+            return Client::default();
+        }
+        let peer = match &self.peer {
+            Some(peer) => peer(&request.extensions),
+            None => client_ip::find_peer(&request.extensions),
+        };
+        self.checks.look(Check::PeerAddressMissing, || peer.is_none());
+        if !self.client_ip.trusts_anybody() {
+            self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
+                client_ip::is_forwarded(&request.headers)
+            });
+        }
+        let address = peer.map(|peer| self.client_ip.find(peer, &request.headers));
+        Client { address, group: address.map(|address| self.client_ip.group(address)) }
+    }
+
+    fn costs(&self, request: &Parts) -> Costs<'_> {
+        let mut costs = Costs::default();
+        for (unit, cost_of) in &self.costs {
+            if let Some(cost) = cost_of(request) {
+                costs = costs.with(unit, cost);
+            }
+        }
+        costs
+    }
+}
+
+/// What follows from an answer.
+enum Next {
+    Done(Passage),
+    Hold { wait: Micros, then: Then },
+}
+
+/// What follows once a request was held.
+enum Then {
+    Pass(Asked),
+    AskAgain(Arc<Admission>),
+}
+
+impl Patience {
+    fn hold(self, admission: &Admission, waited: Micros) -> Option<Micros> {
+        match (self, admission.retry()) {
+            (Self::OfRules, _) => admission.hold(waited),
+            (Self::UpTo(longest), Retry::After(wait)) => {
+                (waited.get().saturating_add(wait.get()) <= longest.get()).then_some(wait)
+            }
+            (Self::UpTo(_), Retry::Now | Retry::Never) => None,
+        }
+    }
+}
+
+impl<S> Clone for Reception<S> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: Arc::clone(&self.gate),
+            axes: self.axes.clone(),
+            client_ip: self.client_ip.clone(),
+            peer: self.peer.clone(),
+            costs: self.costs.clone(),
+            inspect: self.inspect.clone(),
+            checks: self.checks.clone(),
+            waiters: self.waiters.clone(),
+            behind: self.behind.clone(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The way of a request that may share its call.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::SET_COOKIE;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::body::{FlightBody, Read, read};
+use super::flights::{Landed, Leader, Role, landing};
+use super::service::SingleFlight;
+
+/// The answer to a request, once it is there.
+pub struct ResponseFuture<R: Body, E> {
+    // On the heap: whoever waits for an expensive call does not notice.
+    answer: Pin<Box<dyn Future<Output = Answer<R, E>> + Send>>,
+}
+
+type Answer<R, E> = Result<Response<FlightBody<R>>, E>;
+
+impl<R: Body, E> ResponseFuture<R, E> {
+    pub(super) fn new(answer: impl Future<Output = Answer<R, E>> + Send + 'static) -> Self {
+        Self { answer: Box::pin(answer) }
+    }
+}
+
+impl<R: Body, E> Future for ResponseFuture<R, E> {
+    type Output = Answer<R, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.answer.as_mut().poll(context)
+    }
+}
+
+impl<R: Body, E> fmt::Debug for ResponseFuture<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+/// Follows a flight, or leads one, or does neither.
+pub(super) async fn fly<T, B, R>(
+    mut service: SingleFlight<T>,
+    request: Request<B>,
+) -> Result<Response<FlightBody<R>>, T::Error>
+where
+    T: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data = Bytes>,
+{
+    let (parts, body) = request.into_parts();
+    let key = (service.key_of)(&parts);
+    let request = Request::from_parts(parts, body);
+    let Some(key) = key else {
+        return alone(&mut service.inner, request).await;
+    };
+    loop {
+        match service.flights.join(&key) {
+            Role::Pass => return alone(&mut service.inner, request).await,
+            Role::Lead(leader) => {
+                let answer = service.inner.call(request).await?;
+                return Ok(land(leader, answer, service.max_body).await);
+            }
+            Role::Follow(flight) => match landing(flight).await {
+                Some(Landed::Shared(shared)) => {
+                    let (parts, bytes) = Arc::unwrap_or_clone(shared);
+                    return Ok(Response::from_parts(parts, FlightBody::whole(bytes)));
+                }
+                Some(Landed::Alone) => return alone(&mut service.inner, request).await,
+                // The leader went away or failed: somebody has to make the call.
+                None => {}
+            },
+        }
+    }
+}
+
+async fn alone<T, B, R>(
+    inner: &mut T,
+    request: Request<B>,
+) -> Result<Response<FlightBody<R>>, T::Error>
+where
+    T: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data = Bytes>,
+{
+    Ok(inner.call(request).await?.map(FlightBody::unread))
+}
+
+/// Reads the leader's answer and shares it, if it can be.
+async fn land<R: Body<Data = Bytes>>(
+    leader: Leader,
+    answer: Response<R>,
+    max_body: usize,
+) -> Response<FlightBody<R>> {
+    let (parts, body) = answer.into_parts();
+    if parts.headers.contains_key(SET_COOKIE) {
+        leader.land(Landed::Alone);
+        return Response::from_parts(parts, FlightBody::unread(body));
+    }
+    match read(body, max_body).await {
+        Read::Whole(bytes) => {
+            leader.land(Landed::Shared(Arc::new((parts.clone(), bytes.clone()))));
+            Response::from_parts(parts, FlightBody::whole(bytes))
+        }
+        Read::Partly(body) => {
+            leader.land(Landed::Alone);
+            Response::from_parts(parts, body)
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Real servers: axum, and plain hyper.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::{HeaderName, Request};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tollgate::{Cost, Gate, MemoryStore, Policy, Rule};
+use tollgate_tower::{Admitted, Axes, Check, PeerAddr, RateLimitLayer};
+use tower::ServiceBuilder;
+
+use crate::scene::{Server, clock, gate, gate_on, hello, request, with_headers};
+
+#[tokio::test]
+async fn the_short_form_limits_each_address() {
+    let app = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(RateLimitLayer::per_ip("2/day").unwrap());
+    let server = Server::start(app).await;
+    for left in [1, 0] {
+        let reply = server.get("/").await;
+        assert_eq!((reply.status.as_u16(), reply.text.as_str()), (200, "hello"));
+        assert_eq!(reply.header("ratelimit-policy"), Some("\"per-ip\";q=2;w=86400"));
+        assert_eq!(reply.remaining(), Some(left));
+        assert_eq!(reply.header("retry-after"), None);
+    }
+    let refused = server.get("/").await;
+    assert_eq!(refused.status.as_u16(), 429);
+    assert_eq!(refused.remaining(), Some(0));
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=2 * 86_400).contains(&retry), "{retry}");
+    let other: IpAddr = "127.0.0.9".parse().unwrap();
+    assert_eq!(server.send_from(other, request("/")).await.status.as_u16(), 200);
+}
+
+#[tokio::test]
+async fn other_short_forms_go_by_a_header_or_by_nothing() {
+    let tenant = HeaderName::from_static("x-tenant");
+    let app = Router::new()
+        .route("/one", get(|| async { "" }))
+        .route_layer(RateLimitLayer::per_header(tenant, "1/day").unwrap())
+        .route("/all", get(|| async { "" }).layer(RateLimitLayer::global("2/day").unwrap()));
+    let server = Server::start(app).await;
+    let one = async |tenant| {
+        server.send(with_headers("/one", &[("x-tenant", tenant)])).await.status.as_u16()
+    };
+    assert_eq!((one("a").await, one("b").await, one("a").await), (200, 200, 429));
+    assert_eq!(server.get("/one").await.status.as_u16(), 200, "those without it share a bucket");
+    assert_eq!(server.get("/one").await.status.as_u16(), 429);
+    let all = async || server.get("/all").await.status.as_u16();
+    assert_eq!((all().await, all().await, all().await), (200, 200, 429));
+    assert!(RateLimitLayer::per_ip("2/fortnight").is_err(), "a wrong quota is found when built");
+}
+
+#[tokio::test]
+async fn every_kind_of_axis_reaches_the_policy() {
+    #[derive(Clone)]
+    struct User(&'static str);
+
+    let rule = |axis: &str, value: &str| {
+        // Refuses exactly those whose axis has the value: they ask for more than there is.
+        Rule::new(format!("{axis} is {value}")).when(axis, value).quota("1/day").unit("impossible")
+    };
+    let found = [
+        ("ip", "127.0.0.1"),
+        ("address", "127.0.0.1"),
+        ("host", "localhost"),
+        ("method", "GET"),
+        ("path", "/users/7"),
+        ("route", "/users/{id}"),
+        ("key", "secret"),
+        ("session", "s-1"),
+        ("user", "ann"),
+        ("version", "users"),
+        ("plan", "paid"),
+    ];
+    let policy = found
+        .iter()
+        .fold(Policy::builder(), |policy, (axis, value)| policy.rule(rule(axis, value)));
+    let axes = Axes::standard()
+        .client_address("address")
+        .host("host")
+        .header("key", HeaderName::from_static("x-key"))
+        .cookie("session", "sid")
+        .extension("user", |user: &User| Some(user.0.into()))
+        .with("version", |request| request.uri.path().split('/').nth(1).map(Into::into))
+        .look_up("plan", |request| {
+            let key = request.headers.get("x-key").map(|key| key.as_bytes().to_vec());
+            async move {
+                tokio::task::yield_now().await;
+                (key? == b"secret").then(|| "paid".to_owned())
+            }
+        });
+    let layer = RateLimitLayer::new(gate_on(clock(), policy))
+        .axes(axes)
+        .cost("impossible", |_| Cost::new(2));
+    let service = ServiceBuilder::new().layer(Extension(User("ann"))).layer(layer);
+    let app = Router::new().route("/users/{id}", get(|| async { "" })).layer(service);
+    let server = Server::start(app).await;
+
+    let all = [("x-key", "secret"), ("cookie", "a=b; sid=s-1")];
+    let refused = server.send(with_headers("/users/7", &all)).await;
+    assert_eq!(refused.status.as_u16(), 429, "{}", refused.text);
+    let mut violated: Vec<String> =
+        serde_json::from_value(refused.json()["violated-policies"].clone()).unwrap();
+    violated.sort();
+    let mut expected: Vec<String> =
+        found.iter().map(|(axis, value)| format!("{axis} is {value}")).collect();
+    expected.sort();
+    assert_eq!(violated, expected);
+    assert_eq!(refused.json()["retry_ms"], "never");
+}
+
+#[tokio::test]
+async fn handlers_see_the_admission() {
+    let app = Router::new()
+        .route(
+            "/",
+            get(|Extension(admitted): Extension<Admitted>| async move {
+                let (rule, outcome) = admitted.binding().unwrap();
+                format!("{} {}", rule.name(), outcome.reading.unwrap().remaining)
+            }),
+        )
+        .layer(RateLimitLayer::new(gate(Rule::new("mine").quota("9/min"))));
+    let server = Server::start(app).await;
+    assert_eq!(server.get("/").await.text, "mine 8");
+}
+
+#[tokio::test]
+async fn clones_and_routes_count_together() {
+    let layer = RateLimitLayer::new(gate(Rule::new("all").quota("2/min")));
+    let app = Router::new()
+        .route("/a", get(|| async { "" }).layer(layer.clone()))
+        .route("/b", get(|| async { "" }).layer(layer));
+    let server = Server::start(app).await;
+    assert_eq!(server.get("/a").await.remaining(), Some(1));
+    assert_eq!(server.get("/b").await.remaining(), Some(0));
+    assert_eq!(server.get("/a").await.status.as_u16(), 429);
+}
+
+#[tokio::test]
+async fn a_policy_is_swapped_under_the_layer() {
+    let gate = Arc::new(gate(Rule::new("all").quota("1/min")));
+    let layer = RateLimitLayer::new(Arc::clone(&gate));
+    let app = Router::new().route("/", get(|| async { "" })).layer(layer);
+    let server = Server::start(app).await;
+    assert_eq!(server.get("/").await.status.as_u16(), 200);
+    assert_eq!(server.get("/").await.status.as_u16(), 429);
+    let raised = Policy::builder().rule(Rule::new("all").quota("3/min")).build().unwrap();
+    gate.set_policy(raised);
+    assert_eq!(server.get("/").await.remaining(), Some(1), "what was used is still known");
+}
+
+/// A server on plain hyper that may tell its service who the peer is.
+async fn hyper_server<S: tollgate::Store + 'static>(
+    layer: RateLimitLayer<S>,
+    tells_peer: bool,
+) -> Server {
+    let serve = move |listener: TcpListener| async move {
+        loop {
+            let (stream, peer) = listener.accept().await.unwrap();
+            let told = tower::util::MapRequestLayer::new(move |request: Request<_>| {
+                let mut request: Request<Body> = request.map(Body::new::<hyper::body::Incoming>);
+                if tells_peer {
+                    request.extensions_mut().insert(PeerAddr(peer));
+                }
+                request
+            });
+            let service = ServiceBuilder::new().layer(told).layer(layer.clone()).service_fn(hello);
+            let service = TowerToHyperService::new(service);
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    };
+    Server::run(serve).await
+}
+
+#[tokio::test]
+async fn plain_hyper_works_with_the_peer_put_into_the_request() {
+    let server = hyper_server(RateLimitLayer::per_ip("1/day").unwrap(), true).await;
+    let from =
+        async |ip: &str| server.send_from(ip.parse().unwrap(), request("/")).await.status.as_u16();
+    assert_eq!((from("127.0.0.1").await, from("127.0.0.1").await), (200, 429));
+    assert_eq!(from("127.0.0.2").await, 200);
+}
+
+#[tokio::test]
+async fn without_a_peer_all_are_one_client_and_somebody_is_told_once() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let layer = RateLimitLayer::per_ip("2/day").unwrap().on_check(move |check| {
+        tell.send(check).unwrap();
+    });
+    let server = hyper_server(layer, false).await;
+    let from =
+        async |ip: &str| server.send_from(ip.parse().unwrap(), request("/")).await.status.as_u16();
+    assert_eq!((from("127.0.0.1").await, from("127.0.0.2").await), (200, 200));
+    assert_eq!(from("127.0.0.3").await, 429, "limited, not let through, and no 500");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [Check::PeerAddressMissing]);
+}
+
+#[tokio::test]
+async fn errors_of_the_service_pass_through() {
+    let layer = RateLimitLayer::<MemoryStore>::new(Gate::new(
+        Policy::builder().build().unwrap(),
+        MemoryStore::new(),
+    ));
+    let service = ServiceBuilder::new()
+        .layer(layer)
+        .service_fn(|_: Request<Body>| async { Err::<http::Response<Body>, _>("broken") });
+    let answer = tower::ServiceExt::oneshot(service, crate::scene::plain("/")).await;
+    assert_eq!(answer.map(|_| ()).unwrap_err(), "broken");
+}

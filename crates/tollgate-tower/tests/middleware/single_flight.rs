@@ -1,0 +1,298 @@
+//! One call for many that ask the same.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::routing::get;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, yield_now};
+use tollgate_tower::SingleFlightLayer;
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+use crate::scene::{Reply, Server, plain, send, with_headers};
+
+/// An expensive service: it counts its calls and answers when it is let.
+#[derive(Clone)]
+struct Expensive {
+    calls: Arc<AtomicUsize>,
+    let_go: Arc<Semaphore>,
+}
+
+impl Expensive {
+    fn new() -> Self {
+        Self { calls: Arc::default(), let_go: Arc::new(Semaphore::new(0)) }
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Waits to be let, and says the how many-th call this is.
+    async fn work(&self) -> usize {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.let_go.acquire().await.unwrap().forget();
+        call
+    }
+}
+
+type Answer = Result<Response<Body>, Infallible>;
+
+/// The expensive service behind a layer, answering each call as `answer` says.
+fn behind(
+    layer: SingleFlightLayer,
+    expensive: &Expensive,
+    answer: impl Fn(usize) -> Response<Body> + Clone + Send + Sync + 'static,
+) -> impl Service<
+    Request<Body>,
+    Response = Response<tollgate_tower::single_flight::FlightBody<Body>>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ Sync
++ 'static {
+    let expensive = expensive.clone();
+    ServiceBuilder::new().layer(layer).service_fn(move |_: Request<Body>| {
+        let (expensive, answer) = (expensive.clone(), answer.clone());
+        async move { Answer::Ok(answer(expensive.work().await)) }
+    })
+}
+
+fn numbered(call: usize) -> Response<Body> {
+    Response::builder().header("x-call", call).body(Body::from(format!("call {call}"))).unwrap()
+}
+
+/// Asks in tasks of their own, and lets each come as far as it can.
+async fn ask<T, R>(service: &T, count: usize) -> Vec<JoinHandle<Reply>>
+where
+    T: Service<Request<Body>, Response = Response<R>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    R: http_body::Body<Data = Bytes, Error: std::fmt::Debug> + Send + 'static,
+{
+    let mut asked = Vec::new();
+    for _ in 0..count {
+        let service = service.clone();
+        asked.push(tokio::spawn(async move { send(&service, plain("/report")).await }));
+    }
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    asked
+}
+
+async fn texts(asked: Vec<JoinHandle<Reply>>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for reply in asked {
+        texts.push(reply.await.unwrap().text);
+    }
+    texts
+}
+
+#[tokio::test]
+async fn identical_requests_in_flight_share_one_call() {
+    let expensive = Expensive::new();
+    let service = behind(SingleFlightLayer::by_address(), &expensive, numbered);
+    let asked = ask(&service, 20).await;
+    assert_eq!(expensive.calls(), 1);
+    expensive.let_go.add_permits(1);
+    for reply in asked {
+        let reply = reply.await.unwrap();
+        assert_eq!((&*reply.text, reply.header("x-call")), ("call 1", Some("1")));
+    }
+    // It is no cache: whoever comes later asks again.
+    expensive.let_go.add_permits(1);
+    assert_eq!(texts(ask(&service, 1).await).await, ["call 2"]);
+}
+
+#[tokio::test]
+async fn different_and_personal_requests_do_not_share() {
+    let expensive = Expensive::new();
+    expensive.let_go.add_permits(100);
+    let handler = {
+        let expensive = expensive.clone();
+        move |_: Path<String>| async move { expensive.work().await.to_string() }
+    };
+    let app = Router::new()
+        .route("/{any}", get(handler.clone()).post(handler))
+        .layer(SingleFlightLayer::by_address());
+    let server = Server::start(app).await;
+    let post = {
+        let mut request = with_headers("/a", &[]);
+        *request.method_mut() = http::Method::POST;
+        request
+    };
+    let (one, two, three, four, five) = tokio::join!(
+        server.send(with_headers("/a", &[("authorization", "Bearer ann")])),
+        server.send(with_headers("/a", &[("authorization", "Bearer bob")])),
+        server.send(with_headers("/a", &[("cookie", "sid=1")])),
+        server.send(post),
+        server.send(with_headers("/b", &[])),
+    );
+    let mut answers = [one, two, three, four, five].map(|reply| reply.text);
+    answers.sort();
+    assert_eq!(answers, ["1", "2", "3", "4", "5"]);
+}
+
+#[tokio::test]
+async fn a_leader_that_goes_away_leaves_the_call_to_another() {
+    let expensive = Expensive::new();
+    let service = behind(SingleFlightLayer::by_address(), &expensive, numbered);
+    let mut asked = ask(&service, 5).await;
+    let leader = asked.remove(0);
+    leader.abort();
+    assert!(leader.await.unwrap_err().is_cancelled());
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    assert_eq!(expensive.calls(), 2, "one of the others leads now, and one only");
+    expensive.let_go.add_permits(1);
+    assert_eq!(texts(asked).await, vec!["call 2"; 4]);
+}
+
+#[tokio::test]
+async fn a_leaders_error_is_its_own() {
+    let expensive = Expensive::new();
+    let counted = expensive.clone();
+    let service = ServiceBuilder::new().layer(SingleFlightLayer::by_address()).service_fn(
+        move |_: Request<Body>| {
+            let expensive = counted.clone();
+            async move {
+                match expensive.work().await {
+                    1 => Err("broken"),
+                    call => Ok(numbered(call)),
+                }
+            }
+        },
+    );
+    let asked: Vec<_> =
+        (0..3).map(|_| tokio::spawn(service.clone().oneshot(plain("/report")))).collect();
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    expensive.let_go.add_permits(1);
+    while expensive.calls() < 2 {
+        yield_now().await;
+    }
+    expensive.let_go.add_permits(1);
+    let mut errors = 0;
+    for answer in asked {
+        match answer.await.unwrap() {
+            Err(error) => errors += usize::from(error == "broken"),
+            Ok(response) => assert_eq!(Reply::of(response).await.text, "call 2"),
+        }
+    }
+    assert_eq!((errors, expensive.calls()), (1, 2));
+}
+
+#[tokio::test]
+async fn what_is_too_long_or_sets_a_cookie_is_the_leaders_alone() {
+    let long = |call: usize| Response::new(Body::from(format!("{call}").repeat(100)));
+    let cookie = |call: usize| {
+        let mut response = numbered(call);
+        response.headers_mut().insert("set-cookie", HeaderValue::from_static("sid=leader"));
+        response
+    };
+    for answer in [long as fn(usize) -> _, cookie] {
+        let expensive = Expensive::new();
+        let layer = SingleFlightLayer::by_address().max_body(99);
+        let service = behind(layer, &expensive, answer);
+        let asked = ask(&service, 3).await;
+        assert_eq!(expensive.calls(), 1);
+        expensive.let_go.add_permits(3);
+        let mut texts = texts(asked).await;
+        texts.dedup();
+        assert_eq!(
+            (texts.len(), expensive.calls()),
+            (3, 3),
+            "everybody has an answer of their own"
+        );
+        assert!(texts.iter().all(|text| text.len() == 100 || text.starts_with("call ")));
+    }
+}
+
+/// Two frames of data, then trailers or an error.
+struct Odd {
+    frames: Vec<Result<Frame<Bytes>, axum::Error>>,
+}
+
+impl http_body::Body for Odd {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(self.frames.pop())
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_break_off_or_have_trailers_reach_the_leader_as_they_are() {
+    let expensive = Expensive::new();
+    expensive.let_go.add_permits(100);
+    let data = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
+    let trailers = || HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from(7))]);
+
+    let body = move |_| {
+        let frames = vec![Ok(Frame::trailers(trailers())), data("b"), data("a")];
+        Response::new(Body::new(Odd { frames }))
+    };
+    let service = behind(SingleFlightLayer::by_address(), &expensive, body);
+    let Ok(answer) = service.oneshot(plain("/")).await;
+    let collected = answer.into_body().collect().await.unwrap();
+    assert_eq!(collected.trailers().unwrap()["x-sum"], "7");
+    assert_eq!(collected.to_bytes(), "ab");
+
+    let body = move |_| {
+        let frames = vec![Err(axum::Error::new("cut")), data("b"), data("a")];
+        Response::new(Body::new(Odd { frames }))
+    };
+    let service = behind(SingleFlightLayer::by_address(), &expensive, body);
+    let Ok(answer) = service.oneshot(plain("/")).await;
+    let mut body = answer.into_body();
+    let mut frames = Vec::new();
+    while let Some(frame) = body.frame().await {
+        frames.push(frame.map(|frame| frame.into_data().unwrap()).map_err(|e| e.to_string()));
+    }
+    assert_eq!(frames, [Ok("a".into()), Ok("b".into()), Err("cut".to_owned())]);
+}
+
+#[tokio::test]
+async fn keys_are_the_users_to_choose_and_flights_are_bounded() {
+    let expensive = Expensive::new();
+    let layer =
+        SingleFlightLayer::new(|request| Some(request.uri.path().to_owned())).max_flights(1);
+    let service = behind(layer, &expensive, numbered);
+    let query = |text: &str| {
+        let service = service.clone();
+        let request = plain(text);
+        tokio::spawn(async move { send(&service, request).await })
+    };
+    let asked = vec![query("/a?1"), query("/a?2"), query("/b"), query("/b")];
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    assert_eq!(
+        expensive.calls(),
+        3,
+        "the first two share, and there is no room for another flight"
+    );
+    expensive.let_go.add_permits(3);
+    let texts = texts(asked).await;
+    assert_eq!(texts[0], texts[1]);
+    assert_ne!(texts[2], texts[3]);
+}
