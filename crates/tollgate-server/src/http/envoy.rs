@@ -111,7 +111,7 @@ impl<S: Store> App<S> {
     async fn try_envoy(&self, request: Request) -> Result<Response, Problem> {
         let Some(descriptors) = &self.descriptors else {
             let detail = "no limits for descriptors are loaded; start with --envoy-config FILE";
-            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         };
         let bytes = body::read(request, self.body_limit).await?;
         let asked: Asked<'_> = serde_json::from_slice(&bytes).map_err(|error| {

@@ -117,8 +117,7 @@ fn envoy_call() -> Value {
         "requestBody": { "required": true, "content": { "application/json": {} } },
         "responses": {
             "200": answer("A RateLimitResponse with OK"),
-            "400": answer("Wrong input; nothing was charged"),
-            "404": answer("No limits for descriptors are loaded"),
+            "400": answer("Wrong input, or no limits are loaded; nothing was charged"),
             "429": answer("A RateLimitResponse with OVER_LIMIT"),
         },
     } })
