@@ -1,12 +1,13 @@
 //! One decision from the shell.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use tollgate::{
     Ask, Charge, ChargeSet, Decision, Key, Limiter, Meter, Micros, Op, Outcome, Retry, Verdict,
 };
 use tollgate_server::decision_json;
+use tracing::Level;
 
 use crate::exit::{Exit, Failure};
 use crate::plan::{Decide, Print, Verb};
@@ -16,6 +17,12 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Decides as planned: allowed is fine, refused is not.
 pub(crate) fn run(plan: Decide) -> Result<Exit, Failure> {
+    // What keeps the store from answering is in the log, with its reason.
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_max_level(Level::WARN)
+        .init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| Failure::new(format_args!("failed to start a runtime: {error}")))?;

@@ -1,6 +1,6 @@
 //! Runs a server until it is told to stop.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,12 +22,19 @@ use signals::{Signal, Signals};
 
 /// Serves as planned.
 pub(crate) fn run(plan: Serve) -> Result<Exit, Failure> {
-    tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(plan.log).init();
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_max_level(plan.log)
+        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format_args!("failed to start threads: {error}")))?;
-    runtime.block_on(serve(plan))
+    let exit = runtime.block_on(serve(plan));
+    // Whoever is still reading a file that does not end is not waited for.
+    runtime.shutdown_background();
+    exit
 }
 
 async fn serve(plan: Serve) -> Result<Exit, Failure> {

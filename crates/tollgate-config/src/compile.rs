@@ -15,7 +15,7 @@ use crate::lint;
 use crate::nearest::nearest;
 use crate::quota;
 use crate::report::Problems;
-use crate::settings::{Audit, Dialect, HeaderAxis, Metrics, RuleSettings, Secret, Settings};
+use crate::settings::{Audit, Dialect, HeaderAxis, Metrics, RuleSettings, Settings};
 use crate::source::{Span, Spanned};
 use crate::typed::{self, Condition, File};
 
@@ -26,6 +26,7 @@ const NAMELESS: &str = "";
 pub(crate) fn compile(file: &File, version: u64, problems: &mut Problems) -> Option<Settings> {
     let store = server::store(&file.store, problems);
     let listen = server::listen(&file.listen, problems);
+    let admin_token = server::admin_token(file.admin.token.as_ref(), problems);
     let trusted_proxies = server::networks(&file.trusted_proxies, problems);
     let policy = Compiler { file, axes: Axes::of(file), problems }.policy(version);
     lint::look(file, problems);
@@ -36,7 +37,7 @@ pub(crate) fn compile(file: &File, version: u64, problems: &mut Problems) -> Opt
     Some(Settings {
         store,
         listen,
-        admin_token: value(&file.admin.token).map(Secret::new),
+        admin_token,
         headers: file.headers.as_ref().map_or_else(Dialect::default, |found| found.value),
         trusted_proxies,
         ipv6_prefix: file.ipv6_prefix.as_ref().map_or(64, |bits| bits.value as u8),

@@ -286,6 +286,12 @@ fn hide(node: &Node, problems: &mut Problems) {
 
 /// A file's text, if it is not too large.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    // Opening a pipe waits for whoever writes to it, maybe for ever. A shell's `<(command)` is one
+    // that has a writer.
+    if !path.starts_with("/dev") && !path.metadata()?.is_file() {
+        let reason = "it is no file that can be read from beginning to end";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
     let mut text = String::new();
     // One byte more than may be, so that whoever reads the text sees that there is more.
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)?;

@@ -20,11 +20,11 @@ use tollgate::{Network, Policy};
 /// | `store.url` | none: the store in memory |
 /// | `store.deadline` | 50 ms |
 /// | `store.prefix` | `tollgate` |
-/// | `store.connections` | 4 to each node |
-/// | `store.max_in_flight` | 10,000 |
-/// | `store.deny_cache` | 10,000 keys |
-/// | `store.max_keys` | 1,000,000 |
-/// | `store.max_log_entries` | 10,000,000 |
+/// | `store.connections` | 2 to each node |
+/// | `store.max_in_flight` | 16,384 |
+/// | `store.deny_cache` | 8,192 keys |
+/// | `store.max_keys` | 8,388,608 |
+/// | `store.max_log_entries` | 16,777,216 |
 /// | `store.replicas` | 1 |
 /// | `listen.http` | `127.0.0.1:8080` |
 /// | `listen.grpc` | `127.0.0.1:8081` |
@@ -116,11 +116,11 @@ impl Default for StoreSettings {
             url: None,
             deadline: Duration::from_millis(50),
             prefix: "tollgate".to_owned(),
-            connections: 4,
-            max_in_flight: 10_000,
-            deny_cache: 10_000,
-            max_keys: 1_000_000,
-            max_log_entries: 10_000_000,
+            connections: 2,
+            max_in_flight: 16_384,
+            deny_cache: 8_192,
+            max_keys: 1 << 23,
+            max_log_entries: 1 << 24,
             replicas: NonZeroU32::MIN,
         }
     }

@@ -81,21 +81,21 @@ pub(crate) struct Store {
     pub(crate) deadline: Option<Spanned<Duration>>,
     /// What every key in the store starts with: tollgate unless told otherwise.
     pub(crate) prefix: Option<Spanned<String>>,
-    /// Connections to each node: 4 unless told otherwise.
-    #[schemars(range(min = 1, max = 256))]
+    /// Connections to each node: 2 unless told otherwise.
+    #[schemars(range(min = 1, max = 64))]
     pub(crate) connections: Option<Spanned<u64>>,
-    /// Questions under way at once; those beyond are decided by fallback: 10000 unless told
+    /// Questions under way at once; those beyond are decided by fallback: 16384 unless told
     /// otherwise.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(crate) max_in_flight: Option<Spanned<u64>>,
-    /// Refused keys remembered so that the store need not be asked again, 0 for none: 10000 unless
+    /// Refused keys remembered so that the store need not be asked again, 0 for none: 8192 unless
     /// told otherwise.
     #[schemars(range(max = 10_000_000))]
     pub(crate) deny_cache: Option<Spanned<u64>>,
-    /// The most buckets of the store in memory: 1000000 unless told otherwise.
+    /// The most buckets of the store in memory: 8388608 unless told otherwise.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) max_keys: Option<Spanned<u64>>,
-    /// The most entries of all sliding logs of the store in memory: 10000000 unless told otherwise.
+    /// The most entries of all sliding logs of the store in memory: 16777216 unless told otherwise.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) max_log_entries: Option<Spanned<u64>>,
     /// Servers that share the store, so that each grants its part of a quota while the store cannot
@@ -231,7 +231,7 @@ impl Store {
             url: fields.read("url", problems, fields::text),
             deadline: fields.read("deadline", problems, fields::duration),
             prefix: fields.read("prefix", problems, fields::text),
-            connections: fields.read("connections", problems, fields::whole(1..=256)),
+            connections: fields.read("connections", problems, fields::whole(1..=64)),
             max_in_flight: fields.read("max_in_flight", problems, fields::whole(1..=1_000_000)),
             deny_cache: fields.read("deny_cache", problems, fields::whole(0..=10_000_000)),
             max_keys: fields.read("max_keys", problems, fields::whole(1..=1_000_000_000)),

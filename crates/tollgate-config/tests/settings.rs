@@ -81,7 +81,7 @@ fn every_setting_is_taken_over() {
     assert_eq!(found.listen.http.as_deref(), Some("0.0.0.0:80"));
     assert_eq!(found.listen.grpc, None);
     assert_eq!(found.listen.resp.as_deref(), Some("[::1]:6380"));
-    assert_eq!(found.admin_token.as_ref().unwrap().reveal(), "s3cret");
+    assert_eq!(found.admin_token.as_ref().unwrap().reveal(), "s3cret and long enough");
     assert_eq!(found.audit.file.as_deref(), Some("/var/log/tollgate.jsonl".as_ref()));
     assert!(found.audit.refusals_only);
     assert!(!found.metrics.prometheus);
@@ -144,7 +144,7 @@ fn every_variable_reaches_its_setting() {
         (Setting::Http, "off"),
         (Setting::Grpc, "[::]:1"),
         (Setting::Resp, "h:2"),
-        (Setting::AdminToken, "t"),
+        (Setting::AdminToken, "sixteen letters!"),
         (Setting::Headers, "envoy-03"),
         (Setting::TrustedProxies, "10.0.0.0/8, ::1"),
         (Setting::Ipv6Prefix, "48"),
@@ -165,7 +165,7 @@ fn every_variable_reaches_its_setting() {
     assert_eq!(store.replicas.get(), 7);
     let addresses = (listen.http.as_deref(), listen.grpc.as_deref(), listen.resp.as_deref());
     assert_eq!(addresses, (None, Some("[::]:1"), Some("h:2")));
-    assert_eq!(found.admin_token.unwrap().reveal(), "t");
+    assert_eq!(found.admin_token.unwrap().reveal(), "sixteen letters!");
     assert_eq!(found.headers, Dialect::Envoy03);
     assert_eq!(found.trusted_proxies.len(), 2);
     assert_eq!(found.ipv6_prefix, 48);

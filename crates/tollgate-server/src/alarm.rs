@@ -19,6 +19,8 @@ pub(crate) struct Alarm {
 #[derive(Debug)]
 struct Outage {
     since: Instant,
+    // What was wrong when it began.
+    kind: &'static str,
     told: Instant,
     // Decisions made without the store since the outage was last told.
     untold: u64,
@@ -32,7 +34,8 @@ impl Alarm {
         match &mut *trouble {
             None => {
                 warn!(kind = error.kind().name(), %error, "the store gives no answer; fallbacks decide");
-                *trouble = Some(Outage { since: now, told: now, untold: 0 });
+                let kind = error.kind().name();
+                *trouble = Some(Outage { since: now, kind, told: now, untold: 0 });
             }
             Some(outage) => {
                 outage.untold += 1;
@@ -44,6 +47,14 @@ impl Alarm {
                 }
             }
         }
+    }
+
+    /// Since when decisions are made without the store, if they are.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let outage = trouble.as_ref()?;
+        let seconds = outage.since.elapsed().as_secs();
+        Some(format!("the store gave no answer when last asked ({}, for {seconds} s)", outage.kind))
     }
 
     /// The store has answered.

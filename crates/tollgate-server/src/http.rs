@@ -67,7 +67,12 @@ pub(crate) fn router<S: Store + 'static>(settings: Settings<S>) -> Router {
         reload: settings.reload,
         descriptors: settings.descriptors,
     };
+    let metrics = match settings.metrics {
+        true => Router::new().route("/metrics", get(metrics::<S>)),
+        false => Router::new(),
+    };
     Router::new()
+        .merge(metrics)
         .route("/v1/take", post(take::<S>))
         .route("/v1/peek", post(peek::<S>))
         .route("/v1/refund", post(refund::<S>))
@@ -76,7 +81,6 @@ pub(crate) fn router<S: Store + 'static>(settings: Settings<S>) -> Router {
         .route("/json", post(envoy::<S>))
         .route("/healthz", get(|| async { json(r#"{"status":"ok"}"#) }))
         .route("/readyz", get(ready::<S>))
-        .route("/metrics", get(metrics::<S>))
         .route("/openapi.json", get(|| async { json(openapi::document()) }))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -119,7 +123,8 @@ async fn envoy<S: Store>(State(app): State<Arc<App<S>>>, request: Request) -> Re
 
 /// Ready as long as something decides; what is wrong with the store or a new policy is a detail.
 async fn ready<S: Store>(State(app): State<Arc<App<S>>>) -> Response {
-    let store = (app.trouble)().map(|trouble| format!("fallbacks decide: {trouble}"));
+    let trouble = (app.trouble)().or_else(|| app.alarm.trouble());
+    let store = trouble.map(|trouble| format!("fallbacks decide: {trouble}"));
     let details: Vec<String> = store.into_iter().chain(app.reloads.trouble()).collect();
     match details.is_empty() {
         true => json(r#"{"status":"ready"}"#),
@@ -139,7 +144,10 @@ impl<S: Store> App<S> {
             return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         };
         let given = request.headers().get(header::AUTHORIZATION);
-        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        let given = given.and_then(|value| {
+            let (scheme, token) = value.as_bytes().split_at_checked(b"Bearer ".len())?;
+            scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+        });
         match given.is_some_and(|given| secret.is(given)) {
             true => Ok(()),
             false => Err(Problem::new(

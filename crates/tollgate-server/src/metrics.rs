@@ -3,10 +3,11 @@
 //! Labels are the operator's words (rules) or ours (verdicts, kinds), never a client's: a client could
 //! invent as many as it likes.
 
+use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -31,16 +32,35 @@ pub(crate) struct Metrics {
     store_seconds: Histogram,
 }
 
+/// A rule's name, in which quotes and the like are escaped as Prometheus wants them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RuleName(String);
+
+impl RuleName {
+    fn new(rule: &str) -> Self {
+        match rule.contains(['\\', '"', '\n']) {
+            false => Self(rule.to_owned()),
+            true => Self(rule.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")),
+        }
+    }
+}
+
+impl EncodeLabelValue for RuleName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0.encode(encoder)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Decided {
-    rule: String,
+    rule: RuleName,
     verdict: &'static str,
     provenance: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FellBack {
-    rule: String,
+    rule: RuleName,
     fallback: &'static str,
 }
 
@@ -71,7 +91,7 @@ impl Metrics {
         let provenance = decision.provenance().name();
         for (rule, outcome) in rules.zip(decision.outcomes()) {
             let verdict = outcome.verdict.name();
-            let decided = Decided { rule: rule.to_owned(), verdict, provenance };
+            let decided = Decided { rule: RuleName::new(rule), verdict, provenance };
             self.decisions.get_or_create(&decided).inc();
         }
     }
@@ -88,7 +108,7 @@ impl Metrics {
             Fallback::Deny => "deny",
             Fallback::Local => "local",
         };
-        self.fallbacks.get_or_create(&FellBack { rule: rule.to_owned(), fallback }).inc();
+        self.fallbacks.get_or_create(&FellBack { rule: RuleName::new(rule), fallback }).inc();
     }
 
     /// Counts how long the store took.

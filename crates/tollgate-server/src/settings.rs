@@ -25,6 +25,8 @@ pub struct Settings<S> {
     pub trouble: Trouble,
     /// How the policy came to be, kept up to date by whoever replaces it.
     pub reloads: Reloads,
+    /// Whether `GET /metrics` is answered.
+    pub metrics: bool,
     /// Limits for Envoy's descriptors; without any, such requests are not answered.
     pub descriptors: Option<Descriptors>,
     /// Reads the policy again; without it there is nothing to read.
@@ -50,6 +52,7 @@ impl<S: Store> Settings<S> {
             admin: None,
             trouble: Arc::new(|| None),
             reloads: Reloads::default(),
+            metrics: true,
             descriptors: None,
             reload: None,
         }

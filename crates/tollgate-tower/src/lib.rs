@@ -54,6 +54,7 @@ pub mod headers;
 mod lifetime;
 pub mod limit;
 pub mod outgoing;
+mod quoted;
 mod reception;
 pub mod refusal;
 pub mod single_flight;

@@ -142,6 +142,10 @@ impl<S: Store + 'static> Reception<S> {
                         place = self.waiters.enter();
                     }
                     if place.is_none() {
+                        if let Then::Pass((admission, _)) = &then {
+                            // Best effort; what was promised a place in a leaky bucket stays taken.
+                            let _ = self.gate.refund(&subject, &costs, admission).await;
+                        }
                         return self.turn_away(then);
                     }
                     sleep(wait.into()).await;
@@ -151,6 +155,16 @@ impl<S: Store + 'static> Reception<S> {
                 }
             }
         }
+    }
+
+    /// Gives back what a request took that goes no further.
+    pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
+        let looked_up = self.axes.look_all_up(request).await;
+        let client = self.client(request);
+        let values = self.axes.values(request, &client);
+        let subject = subject(&values, &looked_up);
+        // Best effort: what cannot be given back wears off by itself.
+        let _ = self.gate.refund(&subject, &self.costs(request), admission).await;
     }
 
     /// Asks the gate. While no more can be held, those who would have to be are turned away before

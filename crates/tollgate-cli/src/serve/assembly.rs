@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tollgate::{Gate, MemoryStore, Prefix};
 use tollgate_config::envoy::{self, Domains, Options};
-use tollgate_config::{Loaded, Loader, Reloader, Report, Settings, Severity, StoreSettings};
+use tollgate_config::{
+    Consistency, Loaded, Loader, Reloader, Report, Settings, Severity, StoreSettings,
+};
 use tollgate_redis::RedisStore;
 use tollgate_server::{AdminToken, AnyStore, Descriptors, Reload, Reloads, Trouble};
 use tollgate_tower::Dialect;
@@ -37,6 +39,8 @@ impl Assembly {
         let reloads = Reloads::default();
         reloads.in_force(settings.policy.version());
         let admin = admin(&settings)?;
+        let metrics = settings.metrics.prometheus;
+        warn_of_what_is_not_there(&settings);
         let dialect = dialect(&settings)?;
         let (descriptors, envoy) = match envoy {
             Some((path, options)) => {
@@ -50,14 +54,17 @@ impl Assembly {
         let reload = (!reloaders.is_empty()).then(|| {
             let reloaders = Arc::clone(&reloaders);
             let reload = move || {
-                let mut all = reloaders.iter().map(Reloader::reload);
-                all.try_for_each(|read| read.map_err(|report| report.to_string()))
+                // All of them, whatever is wrong with the first.
+                let read = reloaders.iter().filter_map(|reloader| reloader.reload().err());
+                let wrong: Vec<String> = read.map(|report| report.to_string()).collect();
+                if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
             };
             Arc::new(reload) as Reload
         });
         let settings = tollgate_server::Settings {
             dialect,
             admin,
+            metrics,
             trouble,
             reloads,
             descriptors,
@@ -170,8 +177,34 @@ fn descriptors(
 }
 
 fn same_but_for_rules(one: &Settings, other: &Settings) -> bool {
-    (&one.store, &one.listen, &one.admin_token, &one.headers)
-        == (&other.store, &other.listen, &other.admin_token, &other.headers)
+    let server = |settings: &Settings| {
+        let Settings { store, listen, admin_token, headers, .. } = settings.clone();
+        (store, listen, admin_token, headers)
+    };
+    let rest = |settings: &Settings| {
+        let Settings { trusted_proxies, ipv6_prefix, axes, audit, metrics, .. } = settings.clone();
+        (trusted_proxies, ipv6_prefix, axes, audit, metrics)
+    };
+    server(one) == server(other) && rest(one) == rest(other)
+}
+
+/// Says which settings are understood and not acted on yet.
+fn warn_of_what_is_not_there(settings: &Settings) {
+    let default = Settings::default();
+    let leased = settings.rules.iter().any(|rule| rule.consistency == Consistency::Leased);
+    let unused = [
+        ("audit", settings.audit != default.audit),
+        ("metrics.otlp", settings.metrics.otlp.is_some()),
+        ("listen.grpc", settings.listen.grpc != default.listen.grpc),
+        ("listen.resp", settings.listen.resp != default.listen.resp),
+        ("trusted_proxies", !settings.trusted_proxies.is_empty()),
+        ("ipv6_prefix", settings.ipv6_prefix != default.ipv6_prefix),
+        ("axes", !settings.axes.is_empty()),
+        ("consistency = \"leased\"", leased),
+    ];
+    for (setting, _) in unused.into_iter().filter(|(_, used)| *used) {
+        warn!(setting, "this server does not act on a setting yet");
+    }
 }
 
 /// What is wrong first, and where: the rest is in the log.

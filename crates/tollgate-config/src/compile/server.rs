@@ -55,6 +55,24 @@ pub(super) fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSetti
     }
 }
 
+/// The shortest secret that is hard to guess over a network.
+const LEAST_TOKEN: usize = 16;
+
+/// The bearer token of administrative calls.
+pub(super) fn admin_token(
+    token: Option<&Spanned<String>>,
+    problems: &mut Problems,
+) -> Option<Secret> {
+    let token = token?;
+    if token.value.len() < LEAST_TOKEN {
+        problems.hide(token.span);
+        let message = "the admin token is too short to be a secret";
+        let help = format!("write at least {LEAST_TOKEN} characters nobody can guess");
+        problems.error(token.span, message, help);
+    }
+    Some(Secret::new(token.value.as_str()))
+}
+
 /// A URL of a kind there is; what stands in it is for the store to read.
 fn store_url(url: &Spanned<String>, problems: &mut Problems) -> Option<Secret> {
     if matches!(url.value.as_str(), "" | "memory") {

@@ -95,7 +95,8 @@ impl<'a> ByRules<'a> {
         action: Action,
         policy: &Policy,
     ) -> Result<Self, Problem> {
-        if policy.rules().len() == 0 {
+        let lists = policy.allowlist().len() + policy.denylist().len();
+        if policy.rules().len() + lists == 0 {
             let detail =
                 "no policy is loaded, so there are no rules to apply; send \"charges\" instead";
             return Err(Problem::field("subject", detail));

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use serde::de::{Error, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -12,6 +13,9 @@ use tollgate::MAX_EXACT;
 
 use super::object::Object;
 use super::problem::Problem;
+
+/// The axis that holds the address of whoever asks.
+const ADDRESS_AXIS: &str = "ip";
 
 /// The most axes of a subject and units of a cost: far more than any policy names.
 const MAX_PAIRS: usize = 64;
@@ -67,9 +71,21 @@ impl<'a> Body<'a> {
     /// Reads a body, or says where it goes wrong.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Problem> {
         match serde_json::from_slice::<Object<Self>>(bytes) {
-            Ok(Object(body)) => Ok(body),
+            Ok(Object(body)) => Ok(body.with_plain_addresses()),
             Err(error) => Err(Self::explain(bytes, &error)),
         }
+    }
+
+    /// One spelling for every address: nobody gets a second bucket by writing theirs otherwise.
+    fn with_plain_addresses(mut self) -> Self {
+        for (axis, value) in self.subject.iter_mut().flat_map(|subject| &mut subject.0) {
+            if axis == ADDRESS_AXIS
+                && let Ok(address) = value.parse::<IpAddr>()
+            {
+                *value = address.to_canonical().to_string().into();
+            }
+        }
+        self
     }
 
     /// Reads once more, this time keeping track of where, which only those who err should pay for.

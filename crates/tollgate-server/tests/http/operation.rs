@@ -150,6 +150,13 @@ async fn a_store_that_is_down_is_seen_and_decided_without() {
         assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
     }
 
+    // Rules may have any name; what Prometheus reads stays well-formed.
+    let odd = Policy::builder().rule(Rule::new("a \"b\" \\").quota("5/min"));
+    let quoted = Server::of(odd).await;
+    quoted.post("/v1/take", r#"{"subject":{}}"#).await;
+    let text = quoted.get("/metrics").await.text;
+    assert!(text.contains(r#"{rule="a \"b\" \\",verdict="allow""#), "{text}");
+
     down.store(false, Ordering::Relaxed);
     let back = server.post("/v1/take", by("closed")).await;
     assert_eq!((back.status.as_u16(), &back.json()["provenance"]), (200, &"store".into()));

@@ -78,6 +78,30 @@ async fn what_the_policy_decides_alone_says_why() {
 }
 
 #[tokio::test]
+async fn an_address_is_the_same_however_it_is_written() {
+    let rules = Policy::builder().rule(Rule::new("per-ip").by("ip").quota("3/min"));
+    let server = Server::of(rules.deny("ip", "198.51.100.7")).await;
+    let take = async |ip: &str| {
+        server.post("/v1/take", json!({ "subject": { "ip": ip } }).to_string()).await
+    };
+    for (ip, left) in [("2001:db8::1", 2), ("2001:DB8:0:0::1", 1), ("2001:db8:0::0001", 0)] {
+        assert_eq!(take(ip).await.remaining(), [left], "{ip}");
+    }
+    for (ip, left) in [("192.0.2.1", 2), ("::ffff:192.0.2.1", 1), ("::FFFF:c000:201", 0)] {
+        assert_eq!(take(ip).await.remaining(), [left], "{ip}");
+    }
+    assert_eq!(take("::ffff:198.51.100.7").await.json()["reason"], "denylisted");
+}
+
+#[tokio::test]
+async fn lists_alone_are_a_policy() {
+    let server = Server::of(Policy::builder().deny("user", "mallory")).await;
+    let denied = server.post("/v1/take", r#"{"subject":{"user":"mallory"}}"#).await;
+    assert_eq!((denied.status.as_u16(), &denied.json()["reason"]), (429, &json!("denylisted")));
+    assert_eq!(server.post("/v1/take", r#"{"subject":{"user":"ann"}}"#).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_subject_that_cannot_be_understood_is_explained_and_charges_nothing() {
     let server = Server::of(tenants()).await;
     let cases = [

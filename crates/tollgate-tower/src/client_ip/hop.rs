@@ -6,6 +6,7 @@ use http::header::{FORWARDED, GetAll, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
 use super::Trail;
+use crate::quoted::split;
 
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -82,7 +83,7 @@ fn is_escaped(before: &[u8]) -> bool {
 
 /// The address in `for=192.0.2.1;proto=https` or `For="[2001:db8::1]:4711"`.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let mut parameters = element.split(';').filter_map(|pair| pair.trim().split_once('='));
+    let mut parameters = split(element, ';').filter_map(|pair| pair.trim().split_once('='));
     let (_, node) = parameters.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
     let unquoted = node.strip_prefix('"').and_then(|node| node.strip_suffix('"'));
     address(unquoted.unwrap_or(node))

@@ -62,22 +62,42 @@ where
     let start = Instant::now();
     // Before its turn, so that a pause is no queue of calls that all go at its end; and after it,
     // for the vendor may have asked for one meanwhile.
-    desk.sit_out(&host, start).await?;
+    desk.sit_out(&host, start).await.map_err(TurnedAway::into_error)?;
     let patience = Patience::UpTo(desk.time_left(start));
-    match desk.reception.ask(&parts, None, patience).await {
-        Passage::Pass(_) => {}
+    let admission = match desk.reception.ask(&parts, None, patience).await {
+        Passage::Pass(admission) => admission,
         Passage::Refuse(_, Cause::Crowded) => return Err(CallError::Crowded),
         Passage::Refuse(admission, _) => {
             return Err(CallError::TooFarAway { retry: admission.retry() });
         }
+    };
+    if let Err(reason) = desk.sit_out(&host, start).await {
+        desk.reception.give_back(&parts, &admission).await;
+        return Err(reason.into_error());
     }
-    desk.sit_out(&host, start).await?;
     let answer = inner.call(Request::from_parts(parts, body)).await;
     let response = answer.map_err(CallError::Inner)?;
     if let Some(pause) = vendor::pause(response.status(), response.headers()) {
         desk.pauses.set(&host, pause);
     }
     Ok(response)
+}
+
+/// Why a call does not wait for the end of a pause.
+enum TurnedAway {
+    /// It comes too late, in so long.
+    Until(Duration),
+    /// Too many wait already.
+    Crowded,
+}
+
+impl TurnedAway {
+    fn into_error<E>(self) -> CallError<E> {
+        match self {
+            Self::Until(pause) => CallError::too_far_away(pause.into()),
+            Self::Crowded => CallError::Crowded,
+        }
+    }
 }
 
 impl<S: Store + 'static> Desk<S> {
@@ -88,14 +108,14 @@ impl<S: Store + 'static> Desk<S> {
 
     /// Waits for the end of a pause, if it comes in time. Pauses that begin meanwhile are waited for
     /// too.
-    async fn sit_out<E>(&self, host: &str, start: Instant) -> Result<(), CallError<E>> {
+    async fn sit_out(&self, host: &str, start: Instant) -> Result<(), TurnedAway> {
         let mut place = None;
         while let Some(pause) = self.pauses.left(host) {
             if pause > Duration::from(self.time_left(start)) {
-                return Err(CallError::too_far_away(pause.into()));
+                return Err(TurnedAway::Until(pause));
             }
             if place.is_none() {
-                place = Some(self.reception.waiters.enter().ok_or(CallError::Crowded)?);
+                place = Some(self.reception.waiters.enter().ok_or(TurnedAway::Crowded)?);
             }
             sleep(pause).await;
         }

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::header::{DATE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 
+use crate::quoted::split;
+
 /// The longest a vendor is obeyed: a header that says more is more likely wrong than meant.
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
 
@@ -41,7 +43,7 @@ fn list(headers: &HeaderMap) -> Option<Duration> {
     let items = fields.flat_map(|field| split(field, ','));
     let spent = items.filter_map(|item| {
         let number = |name: &str| {
-            let mut parameters = split(item, ';').into_iter().skip(1);
+            let mut parameters = split(item, ';').skip(1);
             parameters.find_map(|pair| pair.trim().strip_prefix(name)?.parse::<u64>().ok())
         };
         (number("r=")? == 0).then(|| number("t=")).flatten()
@@ -71,7 +73,10 @@ fn fields(headers: &HeaderMap) -> Option<Duration> {
         let reset = (number(remaining)? == 0).then(|| number(reset)).flatten()?;
         match reset > EPOCH_BEYOND {
             false => Some(Duration::from_secs(reset)),
-            true => (UNIX_EPOCH + Duration::from_secs(reset)).duration_since(now(headers)).ok(),
+            true => {
+                let end = UNIX_EPOCH.checked_add(Duration::from_secs(reset))?;
+                end.duration_since(now(headers)).ok()
+            }
         }
     });
     spent.max()
@@ -81,21 +86,6 @@ fn fields(headers: &HeaderMap) -> Option<Duration> {
 fn now(headers: &HeaderMap) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
     date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or_else(SystemTime::now)
-}
-
-/// The parts between separators that stand outside of quotes.
-fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    let parts = text.split(move |c: char| {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            _ => return !quoted && c == separator,
-        }
-        false
-    });
-    parts.collect()
 }
 
 #[cfg(test)]
@@ -138,6 +128,11 @@ mod tests {
                 StatusCode::OK,
                 &[DATE_FIELD, ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "2000000012")],
                 Some(12),
+            ),
+            (
+                StatusCode::OK,
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "18446744073709551615")],
+                None,
             ),
             (too_many, &[("retry-after", "2"), ("ratelimit", r#""a";r=0;t=9"#)], Some(9)),
             (too_many, &[], None),

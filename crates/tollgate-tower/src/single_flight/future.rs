@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::SET_COOKIE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, SET_COOKIE, VARY};
+use http::response::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::body::{FlightBody, Read, read};
 use super::flights::{Landed, Leader, Role, landing};
+use super::layer::NEGOTIATED;
 use super::service::SingleFlight;
 
 /// The answer to a request, once it is there.
@@ -90,6 +92,24 @@ where
     Ok(inner.call(request).await?.map(FlightBody::unread))
 }
 
+/// Whether an answer says nothing against being given to others: it sets no cookie, is not private,
+/// depends on nothing that does not tell requests apart, and has an end.
+fn is_for_all(answer: &Parts) -> bool {
+    let texts = |name: HeaderName| {
+        let values = answer.headers.get_all(name).into_iter();
+        values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','))
+    };
+    let personal = texts(CACHE_CONTROL).any(|directive| {
+        let name = directive.split('=').next().unwrap_or_default().trim();
+        ["private", "no-store"].iter().any(|own| name.eq_ignore_ascii_case(own))
+    });
+    let varies = texts(VARY)
+        .any(|name| !NEGOTIATED.iter().any(|known| name.trim().eq_ignore_ascii_case(known)));
+    let endless = texts(CONTENT_TYPE).any(|kind| kind.trim().starts_with("text/event-stream"));
+    let is_own = answer.headers.contains_key(SET_COOKIE) || answer.status.is_informational();
+    !(personal || varies || endless || is_own)
+}
+
 /// Reads the leader's answer and shares it, if it can be.
 async fn land<R: Body<Data = Bytes>>(
     leader: Leader,
@@ -97,7 +117,7 @@ async fn land<R: Body<Data = Bytes>>(
     max_body: usize,
 ) -> Response<FlightBody<R>> {
     let (parts, body) = answer.into_parts();
-    if parts.headers.contains_key(SET_COOKIE) {
+    if !is_for_all(&parts) {
         leader.land(Landed::Alone);
         return Response::from_parts(parts, FlightBody::unread(body));
     }

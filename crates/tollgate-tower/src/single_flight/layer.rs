@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, COOKIE, RANGE};
+use http::header::{
+    AUTHORIZATION, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_RANGE, IF_UNMODIFIED_SINCE, ORIGIN,
+    PROXY_AUTHORIZATION, RANGE, UPGRADE,
+};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use tower_layer::Layer;
@@ -18,7 +21,28 @@ const MAX_BODY: usize = 1 << 20;
 const MAX_FLIGHTS: usize = 1_024;
 
 /// What makes two requests different though they ask for the same address.
-const PERSONAL: [HeaderName; 3] = [AUTHORIZATION, COOKIE, RANGE];
+///
+/// Credentials have many names; those that are common are here, and answers that are somebody's own
+/// are not shared either (see `future.rs`).
+const PERSONAL: [HeaderName; 13] = [
+    AUTHORIZATION,
+    PROXY_AUTHORIZATION,
+    COOKIE,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-auth-token"),
+    RANGE,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    ORIGIN,
+    UPGRADE,
+];
+
+/// What an answer may be negotiated by.
+pub(super) const NEGOTIATED: [&str; 5] =
+    ["host", "accept", "accept-encoding", "accept-language", "if-none-match"];
 
 /// What a request asks; `None` if it is not to be shared.
 pub(super) type KeyOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
@@ -50,8 +74,11 @@ impl SingleFlightLayer {
         Self { key_of: Arc::new(key_of), flights, max_body: MAX_BODY }
     }
 
-    /// `GET` and `HEAD` requests for the same address are the same, unless they carry credentials, a
-    /// cookie or a range. `Accept` and its kin tell them apart too.
+    /// `GET` and `HEAD` requests for the same address are the same, unless they carry credentials
+    /// (`Authorization`, a cookie, `X-Api-Key` and the like), a range, a condition or an origin.
+    /// `Accept` and its kin tell them apart too. Credentials of another name make an answer
+    /// personal that this cannot know of: use [`new`](SingleFlightLayer::new) with a key that holds
+    /// them, or answer with `Cache-Control: private`.
     pub fn by_address() -> Self {
         Self::new(address)
     }
@@ -75,7 +102,7 @@ fn address(request: &Parts) -> Option<String> {
         return None;
     }
     let mut key = format!("{} {}", request.method, request.uri);
-    for name in ["host", "accept", "accept-encoding", "accept-language", "if-none-match"] {
+    for name in NEGOTIATED {
         for value in request.headers.get_all(name) {
             // No value holds a line feed, so none can pass for another field.
             key.push_str(&format!("\n{name}: {value:?}"));

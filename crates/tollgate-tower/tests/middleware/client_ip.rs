@@ -93,6 +93,7 @@ const FORWARDED: &[Case] = &[
     // A comma, an escaped quote or a semicolon in a value makes no hop of it.
     (PROXY, &[(FWD, "for=203.0.113.9;host=\"a, for=6.6.6.6\"")], "203.0.113.9"),
     (PROXY, &[(FWD, "for=203.0.113.9;host=\"a\\\", for=6.6.6.6\"")], "203.0.113.9"),
+    (PROXY, &[(FWD, "host=\"a;for=6.6.6.6;x\";for=203.0.113.9")], "203.0.113.9"),
     // A quote left open takes in nothing of what comes after it.
     (PROXY, &[(FWD, "for=\"6.6.6.6, for=203.0.113.9")], "203.0.113.9"),
     (PROXY, &[(FWD, "for=6.6.6.6\\, for=\"203.0.113.9\"")], "203.0.113.9"),

@@ -134,16 +134,18 @@ async fn different_and_personal_requests_do_not_share() {
         *request.method_mut() = http::Method::POST;
         request
     };
-    let (one, two, three, four, five) = tokio::join!(
+    let (one, two, three, four, five, six, seven) = tokio::join!(
         server.send(with_headers("/a", &[("authorization", "Bearer ann")])),
         server.send(with_headers("/a", &[("authorization", "Bearer bob")])),
         server.send(with_headers("/a", &[("cookie", "sid=1")])),
         server.send(post),
         server.send(with_headers("/b", &[])),
+        server.send(with_headers("/b", &[("x-api-key", "ann")])),
+        server.send(with_headers("/b", &[("if-modified-since", "Wed, 18 May 2033 03:33:20 GMT")])),
     );
-    let mut answers = [one, two, three, four, five].map(|reply| reply.text);
+    let mut answers = [one, two, three, four, five, six, seven].map(|reply| reply.text);
     answers.sort();
-    assert_eq!(answers, ["1", "2", "3", "4", "5"]);
+    assert_eq!(answers, ["1", "2", "3", "4", "5", "6", "7"]);
 }
 
 #[tokio::test]
@@ -205,7 +207,18 @@ async fn what_is_too_long_or_sets_a_cookie_is_the_leaders_alone() {
         response.headers_mut().insert("set-cookie", HeaderValue::from_static("sid=leader"));
         response
     };
-    for answer in [long as fn(usize) -> _, cookie] {
+    let private = |call: usize| {
+        let mut response = numbered(call);
+        let value = HeaderValue::from_static("max-age=60, private");
+        response.headers_mut().insert("cache-control", value);
+        response
+    };
+    let varied = |call: usize| {
+        let mut response = numbered(call);
+        response.headers_mut().insert("vary", HeaderValue::from_static("accept, x-tenant"));
+        response
+    };
+    for answer in [long as fn(usize) -> _, cookie, private, varied] {
         let expensive = Expensive::new();
         let layer = SingleFlightLayer::by_address().max_body(99);
         let service = behind(layer, &expensive, answer);
