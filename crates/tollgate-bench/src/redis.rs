@@ -54,7 +54,7 @@ pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         }
         report::ratios(out, plan.format, &Ratio::all(&rows))?;
         for kind in Kind::WEIGHED.into_iter().filter(|kind| is_wanted(plan, *kind)) {
-            report::memory(out, plan.format, &memory::weigh(&server, kind).await?)?;
+            report::memory(out, plan.format, &memory::weigh(kind).await?)?;
         }
         Ok(())
     })

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use futures_util::future::try_join_all;
 use tollgate_testkit::redis::Server;
 
 use super::contender::{Contender, Kind};
@@ -9,26 +10,38 @@ use super::report::Weight;
 
 /// Keys that are weighed together, and requests on each: a log remembers every one.
 const KEYS: usize = 20_000;
-const LOGS: usize = 500;
+const LOGS: usize = 1_000;
 const LOGGED: usize = 100;
 
-/// Fills keys and weighs what Redis holds more than before, names and expiries included.
-pub(crate) async fn weigh(server: &Server, kind: Kind) -> io::Result<Weight> {
+/// Requests made at a time: of different keys, so that a log's all have instants of their own.
+const AT_ONCE: usize = 50;
+
+/// Fills keys of a server of its own and weighs what Redis holds more than before, names and expiries
+/// included.
+pub(crate) async fn weigh(kind: Kind) -> io::Result<Weight> {
+    let server = &Server::start();
     let (keys, requests) = match kind.algorithm() {
         "sliding-log" => (LOGS, LOGGED),
         _ => (KEYS, 1),
     };
     let contender = Contender::new(kind, server).await?;
-    // Keys the races have not made.
-    let first = super::contender::KEYS;
+    let take = |key: usize, request: usize| {
+        let contender = &contender;
+        async move {
+            match contender {
+                Contender::Plain(plain) => plain.take(key, request).await,
+                Contender::Tollgate(tollgate) => tollgate.take(key).await,
+            }
+        }
+    };
+    // Connections, their buffers and the script are there before anything is weighed.
+    try_join_all((0..AT_ONCE).map(|key| take(keys + key, 0))).await?;
     let before = used_memory(server)?;
     for request in 0..requests {
-        for key in first..first + keys {
-            let granted = match &contender {
-                Contender::Plain(plain) => plain.take(key, request).await?,
-                Contender::Tollgate(tollgate) => tollgate.take(key).await?,
-            };
-            assert!(granted, "{kind} refused while it was filled");
+        for first in (0..keys).step_by(AT_ONCE) {
+            let granted = try_join_all((first..first + AT_ONCE).map(|key| take(key, request)));
+            let granted = granted.await?;
+            assert!(granted.into_iter().all(|one| one), "{kind} refused while it was filled");
         }
     }
     let bytes = used_memory(server)?.saturating_sub(before) as f64;
