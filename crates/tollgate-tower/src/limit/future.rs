@@ -1,6 +1,7 @@
 //! The way of a request through a layer.
 
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -27,7 +28,7 @@ pin_project! {
         T: Service<Request<B>>,
     {
         guard: Arc<Guard<S>>,
-        // What the request goes on to, until it does.
+        // What a request that has to wait goes on to, until it does.
         onward: Option<(T, B)>,
         #[pin]
         stage: Stage<T::Future, T::Response>,
@@ -53,17 +54,23 @@ pin_project! {
 
 impl<T, S, B> ResponseFuture<T, S, B>
 where
-    T: Service<Request<B>>,
+    T: Service<Request<B>> + Clone,
     S: Store + 'static,
 {
-    pub(super) fn new(guard: Arc<Guard<S>>, inner: T, request: Request<B>) -> Self {
+    /// The way of a request to `inner`, which has said that it is ready.
+    pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        let mut onward = Some((inner, body));
-        let stage = match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => enter(&guard, &mut onward, parts, passage),
-            Prompt::Wait(first) => Stage::Asking { passage: ask(&guard, parts, first) },
+        let (stage, onward) = match guard.reception.ask_now(&parts) {
+            Prompt::Clear(passage) => (enter(guard, inner, parts, body, passage), None),
+            Prompt::Wait(first) => {
+                // The one that said it is ready must be the one that is called.
+                let clone = inner.clone();
+                let ready = mem::replace(inner, clone);
+                let passage = ask(guard, parts, first);
+                (Stage::Asking { passage }, Some((ready, body)))
+            }
         };
-        Self { guard, onward, stage }
+        Self { guard: Arc::clone(guard), onward, stage }
     }
 }
 
@@ -83,25 +90,25 @@ fn ask<S: Store + 'static>(
 /// The stage that follows from a passage.
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
-    onward: &mut Option<(T, B)>,
+    inner: &mut T,
     mut parts: Parts,
+    body: B,
     passage: Passage,
 ) -> Stage<T::Future, T::Response>
 where
     T: Service<Request<B>>,
     S: Store + 'static,
 {
-    match (passage, onward.take()) {
-        (Passage::Pass(admission), Some((mut inner, body))) => {
+    match passage {
+        Passage::Pass(admission) => {
             guard.mark(&mut parts, &admission);
             let answer = inner.call(Request::from_parts(parts, body));
             Stage::Running { answer, admission }
         }
-        (Passage::Refuse(admission, cause), _) => {
+        Passage::Refuse(admission, cause) => {
             let protocol = Protocol::of(&parts.headers);
             Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
         }
-        (Passage::Pass(_), None) => unreachable!("a request goes on once"),
     }
 }
 
@@ -119,7 +126,8 @@ where
             let next = match this.stage.as_mut().project() {
                 StageProjection::Asking { passage } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
-                    enter(this.guard, this.onward, parts, passage)
+                    let (mut inner, body) = this.onward.take().expect("a request goes on once");
+                    enter(this.guard, &mut inner, parts, body, passage)
                 }
                 StageProjection::Running { answer, admission } => {
                     let response = match ready!(answer.poll(context)) {

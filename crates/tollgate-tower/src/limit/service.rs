@@ -1,7 +1,6 @@
 //! The service around a service.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -47,10 +46,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that said it is ready must be the one that is called.
-        let clone = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, clone);
-        ResponseFuture::new(Arc::clone(&self.guard), inner, request)
+        ResponseFuture::new(&self.guard, &mut self.inner, request)
     }
 }
 
