@@ -20,14 +20,17 @@ local function sliding_log()
 
   -- The log of a key, given its value if that is known: false for none.
   local function opened(shape, value, key)
-    if value == nil then value = call('GETRANGE', key, '0', PIECE - 1) end
-    if not value or #value < HEADER then return end
+    if value == nil then value = redis.pcall('GETRANGE', key, '0', PIECE - 1) end
+    -- Of another type, it is an error.
+    if type(value) ~= 'string' or #value < HEADER then return end
     local newest, total, runs, oldest, slots = unpacked(FORMAT, value)
     local length = HEADER + slots * shape.width
-    if #value ~= length and (#value ~= PIECE or length < PIECE) then return end
+    local whole = #value == length
+    if not whole and (#value ~= PIECE or call('STRLEN', key) ~= length) then return end
+    if newest > MOST_EXACT or runs == 0 or runs > slots or oldest >= slots then return end
     return {
       key = key, shape = shape, newest = newest, total = total, runs = runs, oldest = oldest,
-      slots = slots, whole = #value == length,
+      slots = slots, whole = whole,
       -- A piece of the value, and where its first byte lies in the ring.
       text = value, from = -HEADER,
     }
