@@ -6,6 +6,10 @@
 local function bucket()
   local FORMAT, LENGTH = '<I7I7I7I7I7', 35
 
+  local function sound(limit, charged, clear, fraction)
+    return charged <= clear and clear <= MOST_EXACT and fraction < limit
+  end
+
   -- When a debt of `lasts` and `fraction` under limit `from` is clear if it drains at limit `to`.
   -- The product may be wide.
   local function redenominated(charged, lasts, fraction, from, to)
@@ -19,7 +23,7 @@ local function bucket()
       whole, rest = exact.divided(exact.plus(exact.product(lasts, from), fraction), to)
     end
     -- Beyond any instant plus any refill nothing fits, whatever the number.
-    if charged + whole > 9007199254740991 then return 9007199254740991, 0 end
+    if charged + whole > MOST_EXACT then return MOST_EXACT, 0 end
     return charged + whole, rest
   end
 
@@ -67,7 +71,9 @@ local function bucket()
     if value and #value == LENGTH then
       local under, charged, clear, rest
       expires, under, charged, clear, rest = unpacked(FORMAT, value)
-      if clear > now or (clear == now and rest > 0) then
+      if not sound(under, charged, clear, rest) then
+        expires = 0
+      elseif clear > now or (clear == now and rest > 0) then
         if under ~= limit then
           clear, rest = redenominated(charged, clear - charged, rest, under, limit)
         end
@@ -125,6 +131,7 @@ local function bucket()
   local function refund(shape, value)
     if not value or #value ~= LENGTH then return end
     local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
+    if not sound(limit, charged, clear, fraction) then return end
     if clear < now or (clear == now and fraction == 0) then return end
     local own = shape
     if limit ~= shape.limit then

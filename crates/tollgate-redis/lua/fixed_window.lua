@@ -1,17 +1,26 @@
 
 -- fixed-window: the end of the window last charged, and the units taken in it: as one number below a
--- limit of 2^26, else, and by the calendar, packed behind a byte that makes the value longer than any number's. Within a
--- window the lifetime stays the same.
+-- limit of 2^26, else, and by the calendar, packed behind a byte that makes the value longer than any
+-- number's. Within a window the lifetime stays the same.
 local function fixed_window()
+  local MARK = 119
+
+  -- A value as a number, or 0 where it is none of ours.
+  local function number_in(value)
+    local total = string.find(value, '^%d+$') and tonumber(value) or 0
+    return total <= MOST_EXACT and total or 0
+  end
+
   -- The end of the window to count in, the units taken, and whether it is the one stored.
   local function at(shape, value)
     local period = shape.period
     local number = floor(now / period)
     if value and #value == 17 then
-      local _, finish, used = unpacked('<BI8I8', value)
-      if now < finish then return finish, used, true end
+      local mark, finish, used = unpacked('<BI8I8', value)
+      local sound = mark == MARK and finish <= MOST_EXACT and used <= MOST_EXACT
+      if sound and now < finish then return finish, used, true end
     elseif value and not shape.calendar then
-      local total = tonumber(value)
+      local total = number_in(value)
       local used = total % UNITS
       local ahead = ((total - used) / UNITS - (number % WINDOWS + 1)) % WINDOWS
       if total > 0 and ahead < AHEAD then return (number + ahead + 1) * period, used, true end
@@ -31,7 +40,7 @@ local function fixed_window()
       local number = finish / shape.period - 1
       return string.format('%.0f', (number % WINDOWS + 1) * UNITS + used), life
     end
-    return pack('<BI8I8', 119, finish, used), life
+    return pack('<BI8I8', MARK, finish, used), life
   end
 
   local function evaluate(shape, value)

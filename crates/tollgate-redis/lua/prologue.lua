@@ -34,8 +34,9 @@
 -- instant, SETRANGE leaves the lifetime as it is, at less than half the cost of SET with one.
 --
 -- Values are packed unsigned integers, little-endian: instants and counts of 7 bytes unless stated
--- otherwise. Only fixed windows are usually a number. A value of another length than its algorithm
--- writes is taken for nothing.
+-- otherwise. Only fixed windows are usually a number. What no algorithm would have written, a value of
+-- another type, another length or with numbers beyond any bound, is taken for nothing, and replaced by
+-- the first charge: one foreign key is no reason to leave a batch undecided.
 
 local call, byte, floor = redis.call, string.byte, math.floor
 local pack, unpacked = struct.pack, struct.unpack
@@ -45,6 +46,7 @@ local pack, unpacked = struct.pack, struct.unpack
 -- window begins and ends.
 local SHAPE = '<BBBBI7I7I7I7I7I7I7I7I7'
 local TAKE, PEEK, REFUND, RESET = 1, 2, 3, 4
+local MOST_EXACT = 9007199254740991
 local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
 local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5
 

@@ -26,7 +26,7 @@ if ARGV[2] == '' and charges > 0 then
         -- Not this window: none, an old one or one ahead.
         local before = after - most
         local ahead = ((before - before % UNITS - base) / UNITS) % WINDOWS
-        if before > 0 and ahead < AHEAD then
+        if before > 0 and before <= MOST_EXACT and ahead < AHEAD then
           used = before % UNITS + most
         else
           fresh = fresh or string.format('%.0f', base + most)
@@ -57,7 +57,7 @@ if ARGV[2] == '' and charges > 0 then
         if #value ~= 35 then break end
         local under, charged, clear, fraction
         expires, under, charged, clear, fraction = unpacked('<I7I7I7I7I7', value)
-        if under ~= limit or fraction ~= 0 then break end
+        if under ~= limit or fraction ~= 0 or charged > clear or clear > MOST_EXACT then break end
         if clear > now then owed = clear - now end
       end
       local lasts = owed + cost

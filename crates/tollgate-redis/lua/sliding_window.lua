@@ -2,13 +2,17 @@
 -- sliding-window: the start of the current window, and in 4 bytes each the units taken in it and in
 -- the one before. Within a window the lifetime stays the same.
 local function sliding_window()
+  -- Its square is within 2^53.
+  local MOST_UNITS = 94906265
+
   -- The windows as they stand now, and whether they are those stored.
   local function at(shape, value)
     local period = shape.period
     if value and #value == 15 then
       local start, this, last = unpacked('<I7I4I4', value)
-      if now < start + period then return start, this, last, true end
-      if now < start + 2 * period then return start + period, 0, this, false end
+      local sound = start <= MOST_EXACT and this <= MOST_UNITS and last <= MOST_UNITS
+      if sound and now < start + period then return start, this, last, true end
+      if sound and now < start + 2 * period then return start + period, 0, this, false end
     end
     return now - now % period, 0, 0, false
   end
@@ -16,7 +20,7 @@ local function sliding_window()
   -- The share of the last window in view, rounded up: the least number of units that last · in_view
   -- does not exceed, in periods. The product may be wide. Its quotient as doubles have it is at most
   -- one too small, which is found out by asking, with period = quotient · last + rest, whether
-  -- in_view ≤ ⌊units · period / last⌋. Counts are at most 94,906,265, whose square is within 2^53.
+  -- in_view ≤ ⌊units · period / last⌋. Counts are at most MOST_UNITS.
   local function share(period, last, in_view)
     if last == 0 then return 0 end
     local rest = period % last

@@ -23,6 +23,12 @@ const UNITS: u64 = 1 << 27;
 const WINDOWS: u64 = (1 << 26) - 1;
 const AHEAD: u64 = 1 << 25;
 
+/// What a fixed window begins with that is packed.
+const MARK: u8 = b'w';
+
+/// The most units a sliding window holds: its square is within 2^53.
+const MOST_UNITS: u64 = 94_906_265;
+
 /// What the script answers to one question.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
@@ -107,7 +113,7 @@ fn garbled(what: &'static str) -> StoreError {
     StoreError::caused_by(StoreErrorKind::Protocol, what)
 }
 
-/// The state a charge's bucket was in; `None` if the value is none the script writes.
+/// The state a charge's bucket was in; `None` if the script does not answer so.
 fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
     let algorithm = charge.meter.algorithm();
     let value = match (algorithm, held) {
@@ -120,23 +126,29 @@ fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
         (_, Value::BulkString(value)) => value.as_slice(),
         _ => return None,
     };
-    match (algorithm, value.len()) {
-        (Algorithm::FixedWindow, 17) => Some(State::FixedWindow(window(value))),
+    let state = match (algorithm, value.len()) {
+        (Algorithm::FixedWindow, 17) => window(value).map(State::FixedWindow),
         (Algorithm::FixedWindow, _) => {
-            let number = str::from_utf8(value).ok()?.parse().ok()?;
-            Some(State::FixedWindow(numbered(number, &charge.meter, at)))
+            number(value).map(|number| State::FixedWindow(numbered(number, &charge.meter, at)))
         }
-        (Algorithm::SlidingWindow, 15) => Some(State::SlidingWindow(windows(value))),
+        (Algorithm::SlidingWindow, 15) => windows(value).map(State::SlidingWindow),
         (Algorithm::TokenBucket | Algorithm::LeakyBucket, 35) => debt(value).map(State::Bucket),
-        (Algorithm::SlidingLog, _) => None,
-        // The script takes a value of another length for nothing.
-        _ => Some(State::fresh(algorithm)),
-    }
+        _ => None,
+    };
+    // The script takes what it would not have written for nothing.
+    Some(state.unwrap_or_else(|| State::fresh(algorithm)))
 }
 
-fn window(value: &[u8]) -> Window {
+fn window(value: &[u8]) -> Option<Window> {
     let [end, used] = [&value[1..9], &value[9..]].map(integer);
-    Window::new(end, used)
+    let sound = value[0] == MARK && end <= MAX_EXACT && used <= MAX_EXACT;
+    sound.then(|| Window::new(end, used))
+}
+
+/// A number as Redis writes it: digits and nothing else.
+fn number(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().all(u8::is_ascii_digit);
+    str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
 }
 
 /// A window that is one number: which it is, counted modulo [`WINDOWS`] from 1, times [`UNITS`], and
@@ -145,15 +157,16 @@ fn numbered(number: u64, meter: &Meter, at: Timestamp) -> Window {
     let period = meter.period().as_micros();
     let present = at.as_micros() / period;
     let ahead = (number / UNITS + 2 * WINDOWS - 1 - present % WINDOWS) % WINDOWS;
-    match ahead < AHEAD && number > 0 {
+    match ahead < AHEAD && (1..=MAX_EXACT).contains(&number) {
         true => Window::new((present + ahead + 1) * period, number % UNITS),
         false => Window::default(),
     }
 }
 
-fn windows(value: &[u8]) -> Windows {
+fn windows(value: &[u8]) -> Option<Windows> {
     let [start, current, previous] = [&value[..7], &value[7..11], &value[11..]].map(integer);
-    Windows::new(start, current, previous)
+    let sound = start <= MAX_EXACT && current.max(previous) <= MOST_UNITS;
+    sound.then(|| Windows::new(start, current, previous))
 }
 
 fn debt(value: &[u8]) -> Option<Debt> {

@@ -1,6 +1,6 @@
 //! Defects found in popular limiters on Redis. Each is a story that must not happen here.
 
-use tollgate::{Algorithm, Charge, ChargeSet, Cost, Decision, Micros, Retry};
+use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Micros, Op, Prefix, Retry};
 use tollgate_redis::bare::{Bare, Batch};
 use tollgate_testkit::conformance::{START, meter, reading, set, units};
 use tollgate_testkit::redis::Server;
@@ -144,12 +144,56 @@ fn undoing_one_request_deletes_its_neighbours() {
     let sets = [
         ChargeSet::of(Charge::take("client", meter, units(3))),
         ChargeSet::of(Charge::take("client", meter, units(4))),
-        charge(tollgate::Op::Refund { cost: units(3), at: START }),
-        charge(tollgate::Op::Peek(Cost::ONE)),
+        charge(Op::Refund { cost: units(3), at: START }),
+        charge(Op::Peek(Cost::ONE)),
     ];
     let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
     let answers = answers.expect("answers").remove(0);
     assert_eq!(reading(&answers[2], 0).units, 3);
     assert_eq!(reading(&answers[3], 0).remaining, 6, "4 stay");
     assert_eq!(reading(&answers[3], 0).reset, Micros::from_secs(60));
+}
+
+#[test]
+fn one_foreign_key_fails_the_whole_batch() {
+    // Somebody's list, page or number lies where a bucket would, and nobody gets an answer.
+    let server = Server::start();
+    let bare = bare(&server);
+    let mut foreign: Vec<[String; 2]> = ["", "hello", "-5", "1.5", "1e10", "0x10", " 7", "nan"]
+        .into_iter()
+        .chain(["9007199254740993", "9223372036854775806", "99999999999999999999"])
+        .map(|text| ["SET".to_owned(), text.to_owned()])
+        .collect();
+    for letter in ["\0", "w", "\u{1}"] {
+        let lengths = [15, 17, 19, 25, 28, 35, 1_023, 1_024, 5_000];
+        foreign.extend(lengths.map(|length| ["SET".to_owned(), letter.repeat(length)]));
+    }
+    foreign.extend(["RPUSH", "SADD"].map(|command| [command.to_owned(), "x".to_owned()]));
+    for algorithm in Algorithm::ALL {
+        let meter = meter("10/min", algorithm);
+        let names = ["theirs", "ours"].map(|key| Prefix::default().name(&key.into(), &meter));
+        let [theirs, ours] = names.map(|name| String::from_utf8(name).expect("names are ASCII"));
+        let ask = |ops: [Op; 2]| {
+            let charge = |(key, op)| ChargeSet::of(Charge::new(key, meter, op));
+            let sets = ["theirs", "ours"].into_iter().zip(ops).map(charge);
+            let sets: Vec<ChargeSet<'_>> = sets.collect();
+            let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+            answers.map(|mut answers| answers.remove(0))
+        };
+        let take = Op::Take(Ask::exactly(units(2)));
+        let others = [Op::Peek(units(2)), Op::Refund { cost: units(2), at: START }, Op::Reset];
+        for [command, text] in &foreign {
+            for first in others.into_iter().chain([take]) {
+                server.command(&["DEL", &theirs, &ours]);
+                server.command(&[command, &theirs, text]);
+                let about = format!("{algorithm}, {first:?}: {command} {text:?}");
+                let decisions = ask([first, take]).expect(&about);
+                assert_eq!(reading(&decisions[1], 0).remaining, 8, "{about}");
+                let decisions = ask([take, take]).expect(&about);
+                let left = if first == take { 6 } else { 8 };
+                assert_eq!(reading(&decisions[0], 0).remaining, left, "{about}");
+                assert_eq!(server.keys_without_expiry(), [""; 0], "{about}");
+            }
+        }
+    }
 }

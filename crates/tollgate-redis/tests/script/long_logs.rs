@@ -70,11 +70,7 @@ fn long_logs_are_the_same_in_redis() {
             next.set(next.get() + 1);
             let key = format!("client {}", next.get());
             let asked = asked(&key, &meters, &steps);
-            let batches: Vec<Batch<'_, '_>> = asked
-                .iter()
-                .map(|(at, set)| Batch { at: Some(*at), sets: std::slice::from_ref(set) })
-                .collect();
-            let answers = bare.decide_batches(&batches).expect("answers");
+            let answers = bare.decide_batches(&batches(&asked)).expect("answers");
             for ((at, expected), answer) in in_memory(&asked).into_iter().zip(answers) {
                 prop_assert_eq!(&answer[0], &expected, "at {:?}", at);
             }
@@ -153,4 +149,72 @@ fn a_log_of_100_000_instants_is_kept_and_bounded() {
     let name = "tollgate:{client}::sl:3600s";
     let bytes = server.command(&["MEMORY", "USAGE", name]).integer().expect("bytes");
     assert!(bytes <= 8 * 100_000, "{bytes} bytes");
+}
+
+/// The most commands a visit to a long log may run. 100,000 runs are halved 17 times; a search is as
+/// many steps out and as many back, a refund searches twice, and a few commands read and write. To
+/// look at every run, or at every expired one, takes hundreds.
+const MOST_COMMANDS: u64 = 4 * 17 + 12;
+
+#[test]
+fn a_visit_does_not_look_at_every_run() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("100000/s", Algorithm::SlidingLog);
+    let op_at = |micros, op| {
+        let at = START + Micros::new(micros);
+        (at, ChargeSet::of(Charge::new("client", meter, op)))
+    };
+    let take = |cost| Op::Take(Ask::exactly(units(cost)));
+    let refund = |cost, micros| Op::Refund { cost: units(cost), at: START + Micros::new(micros) };
+    // Units of one kind and of two, in runs 10 µs apart.
+    for (kinds, runs) in [([1, 1], 100_000), ([2, 1], 66_666)] {
+        server.command(&["FLUSHALL"]);
+        let full = (0..runs).map(|run| op_at(10 * run, take(kinds[run as usize % 2])));
+        let full: Vec<_> = full.collect();
+        for asked in full.chunks(2_000) {
+            bare.decide_batches(&batches(asked)).expect("answers");
+        }
+        let visits = [
+            op_at(999_999, take(50_000)),
+            op_at(999_999, Op::Peek(units(99_999))),
+            op_at(1_300_000, Op::Peek(units(100_000))),
+            op_at(1_300_000, Op::Peek(Cost::ONE)),
+            op_at(1_300_000, refund(1, 500_000)),
+            op_at(1_300_000, refund(2, 500_010)),
+            op_at(1_300_000, refund(2, 500_000)),
+            op_at(1_300_000, take(3)),
+            op_at(1_300_001, take(90_000)),
+            op_at(1_300_001, refund(1, 400_010)),
+            op_at(1_300_001, refund(3, 1_300_000)),
+            op_at(1_400_000, take(80_000)),
+        ];
+        let expected = in_memory(&[full.as_slice(), &visits].concat()).split_off(full.len());
+        for ((visit, batch), (_, expected)) in visits.iter().zip(batches(&visits)).zip(expected) {
+            let before = commands(&server);
+            let answer = bare.decide_batches(&[batch]).expect("answers");
+            let ran = commands(&server) - before;
+            assert_eq!(answer, [[expected]], "{visit:?}");
+            assert!(ran <= MOST_COMMANDS, "{ran} commands for {visit:?}");
+        }
+    }
+}
+
+fn batches<'a>(asked: &'a [(Timestamp, ChargeSet<'static>)]) -> Vec<Batch<'a, 'static>> {
+    let batch = |(at, set): &'a (Timestamp, ChargeSet<'static>)| Batch {
+        at: Some(*at),
+        sets: std::slice::from_ref(set),
+    };
+    asked.iter().map(batch).collect()
+}
+
+/// How many commands that touch values a server has run, those of scripts included.
+fn commands(server: &Server) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text().expect("statistics");
+    let calls = stats.lines().filter_map(|line| {
+        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let counts = !["info", "evalsha"].contains(&name);
+        numbers.split(',').next().filter(|_| counts)?.parse::<u64>().ok()
+    });
+    calls.sum()
 }
