@@ -183,7 +183,13 @@ impl Cluster {
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
         let reply = query(&mut connection, &command, PATIENCE).await?;
-        ranges(&reply, address).ok_or_else(|| Failure::protocol("a map of slots that is none"))
+        let none = || Failure::protocol("a map of slots that is none");
+        let ranges = ranges(&reply, address).ok_or_else(none)?;
+        match ranges.is_empty() {
+            // It was reset or removed, or never joined. Others know better.
+            true => Err(Failure::unavailable("a server that knows of no slots")),
+            false => Ok(ranges),
+        }
     }
 
     /// Puts a map in force. Servers it does not name are let go.

@@ -108,6 +108,20 @@ async fn a_primary_that_dies_is_replaced_and_others_serve_on() {
     }
 }
 
+/// A server that was removed knows of no slots, and is not believed that there are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_slots_is_not_believed() {
+    let cluster = Cluster::start();
+    let removed = &cluster.servers[Cluster::PRIMARIES];
+    removed.command(&["CLUSTER", "RESET", "HARD"]);
+    assert!(removed.command(&["CLUSTER", "SLOTS"]).elements().is_empty());
+    let (first, then) = (removed.address(), cluster.servers[1].address());
+    let store = store(&format!("redis+cluster://{first},{then}"));
+    resumed(&store, &owned_by(&cluster, 0)).await;
+    let alone = crate::load::store(&format!("redis+cluster://{first}"));
+    failing(&alone, "key", StoreErrorKind::Unavailable).await;
+}
+
 /// Sets that span slots are taken slot by slot, and a refused one leaves nothing charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_that_span_slots() {
