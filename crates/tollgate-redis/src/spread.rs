@@ -26,7 +26,7 @@ use tollgate::{
 };
 
 use crate::question::Question;
-use crate::store::{Inner, Manner, Span};
+use crate::store::{Inner, Manner, Span, Terms};
 
 /// A set on its way through several slots.
 pub(crate) struct Spread<'s, 'k> {
@@ -99,7 +99,9 @@ impl<'s, 'k> Spread<'s, 'k> {
         let Self { inner, parts: all, span, .. } = self;
         let asked = parts.iter().map(|&part| {
             let Part { slot, set, .. } = &all[part];
-            inner.put(set, inner.question(set), Some(*slot), *span, Manner::Alone)
+            let terms =
+                Terms { slot: Some(*slot), span: *span, manner: Manner::Alone, whole: None };
+            inner.put(set, inner.question(set), terms)
         });
         let answers = join_all(asked).await;
         let mut failed = None;
@@ -240,7 +242,8 @@ impl Taken {
                 let _clearing = inner.clearing(refund);
                 let question = inner.question(refund);
                 // If it fails, what was taken wears off by itself.
-                let _ = inner.put(refund, question, Some(*slot), span, Manner::Alone).await;
+                let terms = Terms { slot: Some(*slot), span, manner: Manner::Alone, whole: None };
+                let _ = inner.put(refund, question, terms).await;
             };
             join_all(refunds.iter().map(give_back)).await;
         }))

@@ -45,6 +45,16 @@ impl Locator {
         }
     }
 
+    /// The host of a server that is always at the same.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match self {
+            Self::Fixed(Target::Address(address)) | Self::InCluster(Target::Address(address)) => {
+                Some(&address.host)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a replica at this place is as good as a primary.
     pub(crate) fn may_be_replica(&self) -> bool {
         matches!(self, Self::InCluster(_))
