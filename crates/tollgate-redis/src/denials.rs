@@ -11,8 +11,9 @@
 //!  └──────────────── remembered until sent + retry ──────────────────┘
 //! ```
 //!
-//! Time is counted from when the question was *sent*, so an entry ends a little too early, never too
-//! late. Entries lie in lines of four, each behind a lock of its own; a new one takes the place of
+//! How long it is remembered is counted from when the question was *sent*, so an entry ends a little
+//! too early, never too late. What is said of the time left is counted from when the *answer* came,
+//! so nobody is told to come back too early. Entries lie in lines of four, each behind a lock of its own; a new one takes the place of
 //! the one that ends first, so the whole never grows.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,7 @@ struct Line {
 struct Denial {
     name: Name,
     sent: Instant,
+    answered: Instant,
     until: Instant,
     at: Timestamp,
     reading: Reading,
@@ -95,11 +97,12 @@ impl Denials {
         Some(Decision::new(outcomes, refused_at?, Provenance::DenyCache))
     }
 
-    /// Remembers what a store's decision on a question sent at `sent` refused.
+    /// Remembers what a store's decision, which has just come, on a question sent at `sent` refused.
     pub(crate) fn learn(&self, set: &ChargeSet<'_>, decision: &Decision, sent: Instant) {
         if decision.is_allowed() {
             return;
         }
+        let answered = Instant::now();
         for (charge, outcome) in set.charges().iter().zip(decision.outcomes()) {
             let (Some(name), Some(reading)) = (self.name(charge), outcome.reading) else {
                 continue;
@@ -110,7 +113,8 @@ impl Denials {
                 Retry::Never => LONGEST,
             };
             let until = sent + span;
-            self.line(name).insert(Denial { name, sent, until, at: decision.at(), reading });
+            let at = decision.at();
+            self.line(name).insert(Denial { name, sent, answered, until, at, reading });
         }
     }
 
@@ -133,7 +137,7 @@ impl Denials {
     fn outcome(&self, charge: &Charge<'_>, now: Instant) -> Option<(Timestamp, Outcome)> {
         let name = self.name(charge)?;
         let denial = self.line(name).find(name, now)?;
-        let waited = Micros::from(now.saturating_duration_since(denial.sent));
+        let waited = Micros::from(now.saturating_duration_since(denial.answered));
         let less = |span: Micros| Micros::new(span.get().saturating_sub(waited.get()));
         let retry = match denial.reading.retry {
             Retry::After(span) => Retry::After(less(span)),

@@ -11,11 +11,13 @@ use tollgate::{StoreError, StoreErrorKind};
 pub(crate) struct Failure {
     pub(crate) kind: StoreErrorKind,
     reason: Arc<str>,
+    /// Nothing was charged, and a little later there may be an answer.
+    pub(crate) passing: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: StoreErrorKind, reason: impl fmt::Display) -> Self {
-        Self { kind, reason: reason.to_string().into() }
+        Self { kind, reason: reason.to_string().into(), passing: false }
     }
 
     /// No answer before the deadline; nobody knows whether the charge was made.
@@ -33,6 +35,12 @@ impl Failure {
         Self::new(StoreErrorKind::Unavailable, reason)
     }
 
+    /// The keys of one set are partly here and partly there, and it cannot be decided until the
+    /// others have followed.
+    pub(crate) fn divided() -> Self {
+        Self { passing: true, ..Self::unavailable("the keys are moving between servers") }
+    }
+
     /// The reason for those who come after: they were not even asked for, so nothing of theirs is
     /// late or in doubt.
     pub(crate) fn lasting(&self) -> Self {
@@ -40,7 +48,7 @@ impl Failure {
             StoreErrorKind::ReadOnly => StoreErrorKind::ReadOnly,
             _ => StoreErrorKind::Unavailable,
         };
-        Self { kind, reason: Arc::clone(&self.reason) }
+        Self { kind, reason: Arc::clone(&self.reason), passing: false }
     }
 
     /// Redis answered with something that is no answer.
@@ -81,6 +89,8 @@ pub(crate) enum Refusal {
     Ask(String),
     /// The keys are on their way, some here and some there.
     TryAgain,
+    /// Nobody has the slot at present, as far as that server knows.
+    Unowned(Failure),
     /// The server cannot do its work at present, whoever asks: it is a replica, or loading.
     Unfit(Failure),
     /// This question cannot be answered.
@@ -102,9 +112,10 @@ impl From<&ServerError> for Refusal {
             Some(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => {
                 Self::Unfit(failure(StoreErrorKind::Unavailable))
             }
-            Some(ServerErrorKind::ClusterDown | ServerErrorKind::NoPerm) => {
-                Self::Failed(failure(StoreErrorKind::Unavailable))
+            Some(ServerErrorKind::ClusterDown) => {
+                Self::Unowned(failure(StoreErrorKind::Unavailable))
             }
+            Some(ServerErrorKind::NoPerm) => Self::Failed(failure(StoreErrorKind::Unavailable)),
             _ => Self::Failed(failure(match error.code() {
                 // Out of memory, unable to persist, too few replicas: it could, but must not write.
                 "OOM" | "MISCONF" | "NOREPLICAS" => StoreErrorKind::ReadOnly,

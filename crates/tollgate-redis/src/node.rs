@@ -200,6 +200,11 @@ impl Node {
         self.cluster.upgrade()
     }
 
+    /// The host it is at, where only one is.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.locator.host()
+    }
+
     /// The link of a call that may go out now.
     fn may_call(&self, state: &mut State) -> Option<Link> {
         let room = state.out < self.shared.connections * CALLS_PER_LINK;

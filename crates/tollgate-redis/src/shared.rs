@@ -44,16 +44,22 @@ impl Shared {
     /// Room for one more set, or none.
     pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
         let fits = self.counters.enter(1, self.max_in_flight);
-        fits.then(|| Permit(Arc::clone(self)))
+        fits.then(|| Permit::Whole(Arc::clone(self)))
     }
 }
 
-/// One set under way.
-pub(crate) struct Permit(Arc<Shared>);
+/// One set under way, or a part of one.
+pub(crate) enum Permit {
+    Whole(Arc<Shared>),
+    /// The whole is over with the last of its parts.
+    Part(#[expect(dead_code, reason = "kept only to be dropped")] Arc<Permit>),
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.counters.leave(1);
+        if let Self::Whole(shared) = self {
+            shared.counters.leave(1);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{Either, join_all};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 use tollgate::store::Answers;
 use tollgate::{ChargeSet, Decision, Op, Prefix, Store, StoreError};
 
@@ -19,9 +20,9 @@ use crate::answer::decision;
 use crate::connect::Connector;
 use crate::denials::Denials;
 use crate::failure::Failure;
-use crate::node::Asked;
+use crate::node::{Asked, Reply};
 use crate::question::Question;
-use crate::shared::{Logbook, Shared};
+use crate::shared::{Logbook, Permit, Shared};
 use crate::spread::Spread;
 use crate::stats::{Counters, Stats};
 use crate::topology::Topology;
@@ -219,7 +220,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    fn end(self) -> Instant {
+    pub(crate) fn end(self) -> Instant {
         self.sent + self.deadline
     }
 }
@@ -229,6 +230,19 @@ impl Span {
 pub(crate) enum Manner {
     Alone,
     Gathered,
+}
+
+/// How long to wait before a question is put again while keys are on their way between servers.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How a question is put.
+pub(crate) struct Terms {
+    /// The slot of all its keys, in a cluster.
+    pub(crate) slot: Option<u16>,
+    pub(crate) span: Span,
+    pub(crate) manner: Manner,
+    /// The permit of the set it is a part of; one of its own otherwise.
+    pub(crate) whole: Option<Arc<Permit>>,
 }
 
 /// A store's parts.
@@ -285,19 +299,37 @@ impl Inner {
                 Some(slot)
             }
         };
-        self.put(set, question, slot, span, manner).await
+        self.put(set, question, Terms { slot, span, manner, whole: None }).await
     }
 
-    /// Puts one question about one slot.
+    /// Puts one question about one slot, again if its keys are on their way between servers. It
+    /// waits for them here and not where it was sent, lest others wait behind it.
     pub(crate) async fn put(
         &self,
         set: &ChargeSet<'_>,
         question: Question,
-        slot: Option<u16>,
-        span: Span,
-        manner: Manner,
+        mut terms: Terms,
     ) -> Result<Decision, StoreError> {
-        let permit = self.shared.permit().ok_or_else(Failure::overloaded)?;
+        let mut question = question;
+        loop {
+            match self.put_once(question, &terms).await {
+                Ok((at, answer)) => return decision(set, at, answer),
+                Err(failure) if failure.passing && Instant::now() + PAUSE < terms.span.end() => {}
+                Err(failure) => return Err(failure.into()),
+            }
+            sleep(PAUSE).await;
+            question = self.question(set);
+            // Those it came with have gone ahead.
+            terms.manner = Manner::Alone;
+        }
+    }
+
+    async fn put_once(&self, question: Question, terms: &Terms) -> Reply {
+        let &Terms { slot, span, manner, .. } = terms;
+        let permit = match &terms.whole {
+            Some(whole) => Permit::Part(Arc::clone(whole)),
+            None => self.shared.permit().ok_or_else(Failure::overloaded)?,
+        };
         let node = match &self.topology {
             Topology::Single(node) => Arc::clone(node),
             Topology::Cluster(cluster) => {
@@ -313,8 +345,7 @@ impl Inner {
             }
             Manner::Gathered => node.gather(asked),
         };
-        let (at, answer) = pending.reply(span.end()).await?;
-        decision(set, at, answer)
+        pending.reply(span.end()).await
     }
 
     /// The question whether a set is admitted.

@@ -3,7 +3,7 @@
 //! | topology | where to | when that changes |
 //! |---|---|---|
 //! | one server | the address of the URL | never; a name is looked up for every connection |
-//! | Sentinel | whom most sentinels call the primary and who says so itself | its links are lost, or it says `READONLY`; every new connection asks again |
+//! | Sentinel | whom most sentinels call the primary and who says so itself | its links are lost, or it says `READONLY`; every new connection asks again, and so does each there is every few seconds |
 //! | Cluster | the owner of the slot, by a map | `MOVED` and `ASK` lead the way at once, and the map is read anew |
 
 use std::fmt;
@@ -35,13 +35,34 @@ pub(crate) enum Locator {
 }
 
 impl Locator {
+    /// Connects to the server, and says where it is.
     pub(crate) async fn connect(
         &self,
         connector: &Connector,
-    ) -> Result<MultiplexedConnection, Failure> {
+    ) -> Result<(MultiplexedConnection, Target), Failure> {
         match self {
-            Self::Fixed(target) | Self::InCluster(target) => connector.connect(target).await,
+            Self::Fixed(target) | Self::InCluster(target) => {
+                Ok((connector.connect(target).await?, target.clone()))
+            }
             Self::Sentinels(sentinels) => sentinels.connect(connector).await,
+        }
+    }
+
+    /// Whether the server is elsewhere by now, though the one at `known` does not say so.
+    pub(crate) async fn has_moved(&self, known: &Target, connector: &Connector) -> bool {
+        match self {
+            Self::Fixed(_) | Self::InCluster(_) => false,
+            Self::Sentinels(sentinels) => sentinels.name_another(known, connector).await,
+        }
+    }
+
+    /// The host of a server that is always at the same.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match self {
+            Self::Fixed(Target::Address(address)) | Self::InCluster(Target::Address(address)) => {
+                Some(&address.host)
+            }
+            _ => None,
         }
     }
 

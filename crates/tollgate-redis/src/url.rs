@@ -123,6 +123,8 @@ impl FromStr for RedisUrl {
             "redis+cluster" => (Shape::Cluster, false),
             "rediss+cluster" => (Shape::Cluster, true),
             _ => {
+                // A scheme has neither; what has may be the beginning of a login.
+                let scheme = if scheme.contains([':', '@']) { "…" } else { scheme };
                 return Err(UrlError {
                     wrong: format!(
                         "the scheme {scheme:?} is none of redis, rediss, unix, redis+sentinel, \
@@ -132,12 +134,51 @@ impl FromStr for RedisUrl {
                 });
             }
         };
-        parse(shape, tls, rest).map_err(|wrong| UrlError { wrong, example: shape.example() })
+        parse(shape, tls, rest)
+            .map_err(|wrong| UrlError { wrong: wrong.told_of(rest), example: shape.example() })
+    }
+}
+
+/// What is wrong with what follows the scheme.
+struct Wrong {
+    // The part it is wrong with, where one can be named.
+    part: Option<String>,
+    what: &'static str,
+}
+
+impl Wrong {
+    fn with(part: &str, what: &'static str) -> Self {
+        Self { part: Some(part.to_owned()), what }
+    }
+
+    /// The complaint, without parts that may belong to a password: bytes of one that should have
+    /// been escaped end up anywhere.
+    fn told_of(self, rest: &str) -> String {
+        let login_ends = rest.rfind('@');
+        let host_ends = rest.find(['/', '?']);
+        match (login_ends, host_ends) {
+            (Some(login), Some(host)) if login > host => {
+                "escape / and ? in the password as %2F and %3F".into()
+            }
+            _ => match self.part {
+                Some(_) if login_ends.is_some() || rest.contains("password=") => {
+                    format!("a part of it {}", self.what)
+                }
+                Some(part) => format!("{part:?} {}", self.what),
+                None => self.what.into(),
+            },
+        }
+    }
+}
+
+impl From<&'static str> for Wrong {
+    fn from(what: &'static str) -> Self {
+        Self { part: None, what }
     }
 }
 
 /// Parses what follows the scheme, or says what is wrong with it.
-fn parse(shape: Shape, tls: bool, rest: &str) -> Result<RedisUrl, String> {
+fn parse(shape: Shape, tls: bool, rest: &str) -> Result<RedisUrl, Wrong> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut query = Query::parse(query)?;
     let mut url = match shape {
@@ -167,7 +208,7 @@ fn parse(shape: Shape, tls: bool, rest: &str) -> Result<RedisUrl, String> {
     Ok(url)
 }
 
-fn socket(path: &str) -> Result<RedisUrl, String> {
+fn socket(path: &str) -> Result<RedisUrl, Wrong> {
     let path = decode(path)?;
     if !path.starts_with('/') {
         return Err("the path of the socket has to start with /".into());
@@ -180,7 +221,7 @@ fn socket(path: &str) -> Result<RedisUrl, String> {
     })
 }
 
-fn servers(shape: Shape, rest: &str) -> Result<RedisUrl, String> {
+fn servers(shape: Shape, rest: &str) -> Result<RedisUrl, Wrong> {
     // A password may hold anything but a slash and the last @.
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, hosts) = match hosts.rsplit_once('@') {
@@ -188,7 +229,7 @@ fn servers(shape: Shape, rest: &str) -> Result<RedisUrl, String> {
         None => (Login::default(), hosts),
     };
     let addresses = hosts.split(',').map(|host| address(host, shape.default_port()));
-    let mut addresses = addresses.collect::<Result<Vec<Address>, String>>()?;
+    let mut addresses = addresses.collect::<Result<Vec<Address>, Wrong>>()?;
     let mut path = path.split('/');
     let place = match shape {
         Shape::Sentinels => {
@@ -218,7 +259,7 @@ fn servers(shape: Shape, rest: &str) -> Result<RedisUrl, String> {
 }
 
 /// `user:password`, or the old way, a password alone after a colon.
-fn login(text: &str) -> Result<Login, String> {
+fn login(text: &str) -> Result<Login, Wrong> {
     let (user, password) = match text.split_once(':') {
         Some((user, password)) => (user, Some(decode(password)?)),
         None => (text, None),
@@ -231,7 +272,7 @@ fn login(text: &str) -> Result<Login, String> {
 }
 
 /// `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
-fn address(text: &str, default_port: u16) -> Result<Address, String> {
+fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or("an IPv6 address lacks its ]")?;
@@ -250,27 +291,27 @@ fn address(text: &str, default_port: u16) -> Result<Address, String> {
     }
     let port = match port {
         Some("") => Ok(default_port),
-        Some(port) => port.parse().map_err(|_| format!("{port:?} is no port")),
+        Some(port) => port.parse().map_err(|_| Wrong::with(port, "is no port")),
         None => Err("after the ] of an IPv6 address comes its port".into()),
     };
     Ok(Address { host: host.to_owned(), port: port? })
 }
 
-fn database_number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number of a database"))
+fn database_number(text: &str) -> Result<u32, Wrong> {
+    text.parse().map_err(|_| Wrong::with(text, "is no number of a database"))
 }
 
 /// The part after the question mark, consumed name by name.
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Wrong> {
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| match pair.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), decode(value)?)),
-            None => Err(format!("after ? stands name=value, and {:?} has no =", pair)),
+            None => Err(Wrong::with(pair, "stands after the ? and has no =; write name=value")),
         });
-        Ok(Self(pairs.collect::<Result<_, String>>()?))
+        Ok(Self(pairs.collect::<Result<_, Wrong>>()?))
     }
 
     fn take(&mut self, name: &str) -> Option<String> {
@@ -279,16 +320,16 @@ impl Query {
     }
 
     /// Refuses what nobody asked for.
-    fn finish(self) -> Result<(), String> {
+    fn finish(self) -> Result<(), Wrong> {
         match self.0.first() {
-            Some((name, _)) => Err(format!("{name:?} means nothing here")),
+            Some((name, _)) => Err(Wrong::with(name, "means nothing here")),
             None => Ok(()),
         }
     }
 }
 
 /// Replaces `%XX` by the byte it stands for.
-fn decode(text: &str) -> Result<String, String> {
+fn decode(text: &str) -> Result<String, Wrong> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, more @ ..] = rest {
@@ -436,8 +477,28 @@ mod tests {
             "redis://gate:hunter2@:1",
             "redis://gate:hunter2@h?hunter=1",
             "redis+sentinel://gate:hunter2@h",
+            "redis://gate:1@hunter2:x",
+            "unix:///s?password=a&hunter2",
+            "unix:///s?password=a&hunter2=b",
+            "gate:hunter2@h",
+            "gate:hunter2@h://h",
+            "gate:hunter2://h",
         ] {
-            assert!(!refused(text).contains("hunter2"));
+            assert!(!refused(text).contains("hunter2"), "{}", refused(text));
+        }
+        // What ends a host also ends a password, unless it is escaped.
+        for text in [
+            "redis://gate:hunter2/abc@h",
+            "redis://gate:123/hunter2@h",
+            "redis://gate:hunter2?x@h",
+            "redis://gate:123?hunter2@h",
+            "redis://gate:123?hunter2=1@h",
+            "redis+cluster://gate:1/hunter2@h",
+            "redis+sentinel://gate:1/2/hunter2@h/s",
+        ] {
+            let error = refused(text);
+            assert!(!error.contains("hunter2"), "{error}");
+            assert!(error.contains("escape / and ? in the password as %2F and %3F"), "{error}");
         }
         for text in [
             "redis://gate:hunter2@h/1",

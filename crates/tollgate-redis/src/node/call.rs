@@ -1,11 +1,11 @@
 //! One script call, followed to wherever the server points.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{Cmd, Pipeline, RedisResult, Value};
 use smallvec::SmallVec;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::timeout_at;
 use tollgate::Timestamp;
 
 use super::{Link, Node, Reply};
@@ -17,9 +17,6 @@ use crate::script::{Form, ScriptClock, command};
 /// How often a call may be pointed elsewhere before it gives up: more often than servers that do not
 /// point at each other would.
 const HOPS: usize = 8;
-
-/// How long to wait while keys are on their way between two servers.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// One answer per question; one question is the most common.
 pub(crate) type Replies = SmallVec<[Reply; 1]>;
@@ -65,7 +62,8 @@ impl Call<'_> {
                 Ok(Step::Answered(replies)) => return replies,
                 Ok(Step::Onward) => {}
                 Ok(Step::Divided) => match self.questions {
-                    [_] => return self.wait(&origin).await,
+                    // Whoever asked may ask again; waiting here would keep others waiting too.
+                    [_] => return self.failed(Failure::divided()),
                     _ => return self.one_by_one(&origin).await,
                 },
                 Ok(Step::Elsewhen(now)) => return self.run_at(now, &origin).await,
@@ -92,6 +90,12 @@ impl Call<'_> {
                 course.asking = true;
             }
             Refusal::TryAgain => return Ok(Step::Divided),
+            Refusal::Unowned(failure) => {
+                if let Some(cluster) = course.node.cluster() {
+                    cluster.suspect();
+                }
+                return Err(failure);
+            }
             Refusal::Unfit(failure) => {
                 course.node.lose_all(&failure);
                 return Err(failure);
@@ -102,6 +106,11 @@ impl Call<'_> {
     }
 
     async fn send(&self, course: &mut Course) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        if begun >= self.deadline {
+            // Nobody waits for it any more; not asking charges nobody.
+            return Err(Failure::timeout());
+        }
         course.node.shared.counters.count_call();
         let command = command(course.form, ScriptClock::Server, self.questions);
         let reply = transmit(&mut course.link, command, course.asking);
@@ -114,7 +123,10 @@ impl Call<'_> {
             }
             Err(_) => {
                 let failure = Failure::timeout();
-                course.node.lose(&course.link, &failure);
+                // A link is not to blame for what was sent when hardly any time was left.
+                if begun.elapsed() >= course.node.shared.deadline / 2 {
+                    course.node.lose(&course.link, &failure);
+                }
                 Err(failure)
             }
         }
@@ -124,7 +136,7 @@ impl Call<'_> {
         let outside = || Failure::protocol("sent elsewhere by a server that is not in a cluster");
         let cluster = course.node.cluster().ok_or_else(outside)?;
         cluster.suspect();
-        course.node = cluster.node_at(address)?;
+        course.node = cluster.node_at(address, course.node.host())?;
         course.link = course.node.link(self.deadline).await?;
         course.form = Form::Sha;
         Ok(())
@@ -143,22 +155,9 @@ impl Call<'_> {
 
     /// Asks again, for windows of calendars as they are by the server's clock. Nothing was decided.
     async fn run_at(&self, now: Timestamp, origin: &Course) -> Replies {
-        if Instant::now() >= self.deadline {
-            return self.failed(Failure::timeout());
-        }
         let questions: Vec<Question> = self.questions.iter().map(|one| one.at(now)).collect();
         let call = Call { questions: &questions, deadline: self.deadline };
         Box::pin(call.run(&origin.node, origin.link.clone())).await
-    }
-
-    /// Asks again from the start a little later: the keys of one set are partly here and partly
-    /// there, and it cannot be decided until the others have followed.
-    async fn wait(&self, origin: &Course) -> Replies {
-        if Instant::now() + PAUSE >= self.deadline {
-            return self.failed(Failure::unavailable("the keys are moving between servers"));
-        }
-        sleep(PAUSE).await;
-        Box::pin(self.run(&origin.node, origin.link.clone())).await
     }
 
     fn answers(&self, value: Value, node: &Node) -> Result<Step, Failure> {

@@ -1,6 +1,6 @@
 //! Keeping one link up, in the background, for as long as its node lives.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tollgate::StoreErrorKind;
 
 use super::{Link, Node};
-use crate::connect::{CONNECT, query};
+use crate::connect::{CONNECT, Target, query};
 use crate::failure::Failure;
 
 /// The pause after a failed attempt; it doubles with each, up to [`LONGEST_PAUSE`].
@@ -23,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// caller.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
+/// How often it is asked whether the server is still the right one.
+const ASK_EVERY: Duration = Duration::from_secs(4);
+
 /// A link that lasted so long was good, and the next attempt need not be delayed.
 const GOOD: Duration = Duration::from_secs(1);
 
@@ -32,8 +35,8 @@ pub(super) async fn keep(node: Weak<Node>) {
     // Between two steps nothing holds the node, so that it can end.
     while let Some(attempt) = attempt(&node).await {
         let begun = Instant::now();
-        if let Ok(link) = attempt {
-            look_after(&node, &link).await;
+        if let Ok((link, target)) = attempt {
+            look_after(&node, &link, &target).await;
         }
         if begun.elapsed() >= GOOD {
             pause = SHORTEST_PAUSE;
@@ -44,22 +47,22 @@ pub(super) async fn keep(node: Weak<Node>) {
 }
 
 /// Connects once; none if the node is gone.
-async fn attempt(node: &Weak<Node>) -> Option<Result<Link, Failure>> {
+async fn attempt(node: &Weak<Node>) -> Option<Result<(Link, Target), Failure>> {
     let (locator, shared) = {
         let node = node.upgrade()?;
-        (node.locator.clone(), std::sync::Arc::clone(&node.shared))
+        (node.locator.clone(), Arc::clone(&node.shared))
     };
     let connected = async {
-        let mut connection = locator.connect(&shared.connector).await?;
+        let (mut connection, target) = locator.connect(&shared.connector).await?;
         // However long decisions may take: an attempt that leads nowhere has to end.
         let patience = shared.deadline.min(CONNECT);
         examine(&mut connection, patience, locator.may_be_replica()).await?;
-        Ok(connection)
+        Ok((connection, target))
     };
-    let connected: Result<MultiplexedConnection, Failure> = connected.await;
+    let connected: Result<(MultiplexedConnection, Target), Failure> = connected.await;
     let node = node.upgrade()?;
     Some(match connected {
-        Ok(connection) => Ok(node.adopt(connection)),
+        Ok((connection, target)) => Ok((node.adopt(connection), target)),
         Err(failure) => {
             node.missed(&failure);
             Err(failure)
@@ -68,15 +71,23 @@ async fn attempt(node: &Weak<Node>) -> Option<Result<Link, Failure>> {
 }
 
 /// Returns when the link is lost.
-async fn look_after(node: &Weak<Node>, link: &Link) {
+async fn look_after(node: &Weak<Node>, link: &Link, target: &Target) {
     let mut connection = link.connection.clone();
+    let mut asked = Instant::now();
     while timeout(CHECK_EVERY, link.lost.notified()).await.is_err() {
-        let Some((patience, may_be_replica)) =
-            node.upgrade().map(|node| (node.shared.deadline, node.locator.may_be_replica()))
+        let Some((shared, locator)) =
+            node.upgrade().map(|node| (Arc::clone(&node.shared), node.locator.clone()))
         else {
             return;
         };
-        let examined = examine(&mut connection, patience, may_be_replica).await;
+        let may_be_replica = locator.may_be_replica();
+        let mut examined = examine(&mut connection, shared.deadline, may_be_replica).await;
+        if examined.is_ok() && asked.elapsed() >= ASK_EVERY {
+            if locator.has_moved(target, &shared.connector).await {
+                examined = Err(Failure::unavailable("the sentinels name another primary"));
+            }
+            asked = Instant::now();
+        }
         if let (Err(failure), Some(node)) = (examined, node.upgrade()) {
             node.lose(link, &failure);
         }

@@ -106,15 +106,19 @@ impl Cluster {
         }
     }
 
-    /// The server at an address another one pointed at.
-    pub(crate) fn node_at(&self, address: &str) -> Result<Arc<Node>, Failure> {
+    /// The server at an address another one pointed at. Without a host it is at the `pointing` one's.
+    pub(crate) fn node_at(
+        &self,
+        address: &str,
+        pointing: Option<&str>,
+    ) -> Result<Arc<Node>, Failure> {
         let unknown = || Failure::protocol(format!("sent to {address:?}, which is no address"));
         let (host, port) = address.rsplit_once(':').ok_or_else(unknown)?;
         let port = port.parse().map_err(|_| unknown())?;
-        let host = host.trim_matches(['[', ']']);
-        if host.is_empty() {
-            return Err(unknown());
-        }
+        let host = match host.trim_matches(['[', ']']) {
+            "" | "?" => pointing.ok_or_else(unknown)?,
+            host => host,
+        };
         let mut state = self.lock();
         if state.nodes.len() >= MOST_NODES {
             return Err(Failure::protocol("sent to too many servers"));
@@ -183,7 +187,13 @@ impl Cluster {
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
         let reply = query(&mut connection, &command, PATIENCE).await?;
-        ranges(&reply, address).ok_or_else(|| Failure::protocol("a map of slots that is none"))
+        let none = || Failure::protocol("a map of slots that is none");
+        let ranges = ranges(&reply, address).ok_or_else(none)?;
+        match ranges.is_empty() {
+            // It was reset or removed, or never joined. Others know better.
+            true => Err(Failure::unavailable("a server that knows of no slots")),
+            false => Ok(ranges),
+        }
     }
 
     /// Puts a map in force. Servers it does not name are let go.

@@ -29,37 +29,38 @@ impl Sentinels {
         Self { addresses, service, connector }
     }
 
-    /// Connects to the primary.
+    /// Connects to the primary, and says where it is.
     ///
     /// During a fail-over sentinels may disagree, so whomever one of them names is tried, the one
     /// most of them name first. Whether it is a primary indeed is for the node to examine.
     pub(super) async fn connect(
         &self,
         connector: &Connector,
-    ) -> Result<MultiplexedConnection, Failure> {
+    ) -> Result<(MultiplexedConnection, Target), Failure> {
         let mut failure = None;
-        for address in self.primaries().await? {
-            let connected = async {
-                let mut connection = connector.connect(&Target::Address(address)).await?;
-                let role = query(&mut connection, &cmd("ROLE"), PATIENCE).await;
-                match role {
-                    Ok(Value::Array(parts)) if text(parts.first()).as_deref() == Some("slave") => {
-                        let reason = "the sentinels name a replica";
-                        Err(Failure::new(StoreErrorKind::ReadOnly, reason))
-                    }
-                    _ => Ok(connection),
-                }
-            };
-            match connected.await {
-                Ok(connection) => return Ok(connection),
+        for (address, _) in self.primaries().await? {
+            let target = Target::Address(address);
+            match connect_to_primary(connector, &target).await {
+                Ok(connection) => return Ok((connection, target)),
                 Err(error) => failure = Some(error),
             }
         }
         Err(failure.unwrap_or_else(|| Failure::unavailable("no sentinel knows the primary")))
     }
 
-    /// Whom the sentinels name, most often named first.
-    async fn primaries(&self) -> Result<Vec<Address>, Failure> {
+    /// Whether most sentinels name another primary than the one at `known`, and that one can be
+    /// reached and does not deny it.
+    pub(super) async fn name_another(&self, known: &Target, connector: &Connector) -> bool {
+        let named = self.primaries().await.ok().and_then(|named| named.into_iter().next());
+        let Some((address, votes)) = named else { return false };
+        let target = Target::Address(address);
+        2 * votes > self.addresses.len()
+            && target != *known
+            && connect_to_primary(connector, &target).await.is_ok()
+    }
+
+    /// Whom the sentinels name, and how many of them, most often named first.
+    async fn primaries(&self) -> Result<Vec<(Address, usize)>, Failure> {
         let mut asked = JoinSet::new();
         for address in &self.addresses {
             let (address, service) = (address.clone(), self.service.clone());
@@ -85,7 +86,21 @@ impl Sentinels {
             return Err(Failure::unavailable(reason));
         }
         named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
-        Ok(named.into_iter().map(|(address, _)| address).collect())
+        Ok(named)
+    }
+}
+
+/// Connects to a server unless it says that it is a replica.
+async fn connect_to_primary(
+    connector: &Connector,
+    target: &Target,
+) -> Result<MultiplexedConnection, Failure> {
+    let mut connection = connector.connect(target).await?;
+    match query(&mut connection, &cmd("ROLE"), PATIENCE).await {
+        Ok(Value::Array(parts)) if text(parts.first()).as_deref() == Some("slave") => {
+            Err(Failure::new(StoreErrorKind::ReadOnly, "the sentinels name a replica"))
+        }
+        _ => Ok(connection),
     }
 }
 

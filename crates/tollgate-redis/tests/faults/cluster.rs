@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tollgate::{Algorithm, Charge, ChargeSet, Cost, Limiter, StoreErrorKind};
-use tollgate_testkit::redis::{Cluster, wait_for};
+use tollgate_testkit::redis::{Cluster, Server, wait_for};
 
 use crate::load::{
     Load, drained, during, failing, key, meter, plenty, resumed, served, spent, store,
@@ -74,6 +74,24 @@ async fn sets_wait_for_keys_that_are_on_their_way() {
         tokio::spawn(async move { Limiter::new(store).take_set(&both).await })
     };
     during(Duration::from_millis(100)).await;
+    // However many wait, they keep nobody waiting who asks the same server for something else.
+    let more: Vec<_> = (0..16)
+        .map(|_| {
+            let (store, both) = (store.clone(), both.clone());
+            tokio::spawn(async move { Limiter::new(store).take_set(&both).await })
+        })
+        .collect();
+    during(Duration::from_millis(100)).await;
+    for number in 0..20 {
+        take(&store, &format!("{name}:{number}")).await.unwrap();
+        assert!(limiter.peek(name.as_str(), slow, Cost::ONE).await.unwrap().is_allowed());
+    }
+    assert!(more.iter().all(|task| !task.is_finished()), "the others had to wait");
+    for task in more {
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+    drained(&store).await;
     assert!(!waiting.is_finished(), "a divided set was decided");
     cluster.move_keys(slot, 0, 1);
     cluster.finish_migration(slot, 0, 1);
@@ -106,6 +124,68 @@ async fn a_primary_that_dies_is_replaced_and_others_serve_on() {
     for place in [1, 2, 3] {
         assert!(cluster.servers[place].keys_without_expiry().is_empty());
     }
+}
+
+/// Servers that do not tell their host are where the one that points at them is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirections_without_a_host() {
+    let cluster = Cluster::start();
+    for server in &cluster.servers {
+        let setting = ["cluster-preferred-endpoint-type", "unknown-endpoint"];
+        server.command(&["CONFIG", "SET", setting[0], setting[1]]);
+    }
+    let store = store_with_deadline(&cluster.url(), PATIENT);
+    served(&store, "key").await;
+    let name = owned_by(&cluster, 0);
+    let slot = slot(&cluster, &name);
+    // Asked for elsewhere while it moves, and moved when it has.
+    cluster.begin_migration(slot, 0, 1);
+    assert!(take(&store, &name).await.unwrap().is_allowed());
+    cluster.finish_migration(slot, 0, 1);
+    assert!(take(&store, &name).await.unwrap().is_allowed());
+    assert!(cluster.servers[0].keys().iter().all(|key| !key.contains(&name)));
+}
+
+/// A server that says nobody owns a slot makes the map suspect: it is read again at once, and not
+/// only when it is due.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_nobody_owns_has_the_map_read_again() {
+    let cluster = Cluster::start();
+    let store = store_with_deadline(&cluster.url(), PATIENT);
+    let name = owned_by(&cluster, 0);
+    let slot = slot(&cluster, &name).to_string();
+    served(&store, &name).await;
+    let read = || -> u64 {
+        let calls = |server: &Server| {
+            let info = server.command(&["INFO", "commandstats"]).text().unwrap();
+            let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:"));
+            let calls = line.and_then(|line| line.strip_prefix("calls=")?.split(',').next());
+            calls.map_or(0, |calls| calls.parse().unwrap())
+        };
+        cluster.servers.iter().map(calls).sum()
+    };
+    cluster.servers[0].command(&["CLUSTER", "DELSLOTS", &slot]);
+    let (begun, before) = (Instant::now(), read());
+    while read() < before + 10 {
+        failing(&store, &name, StoreErrorKind::Unavailable).await;
+        assert!(begun.elapsed() < Duration::from_secs(20), "read only {} times", read() - before);
+    }
+    cluster.servers[0].command(&["CLUSTER", "ADDSLOTS", &slot]);
+    resumed(&store, &name).await;
+}
+
+/// A server that was removed knows of no slots, and is not believed that there are none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_slots_is_not_believed() {
+    let cluster = Cluster::start();
+    let removed = &cluster.servers[Cluster::PRIMARIES];
+    removed.command(&["CLUSTER", "RESET", "HARD"]);
+    assert!(removed.command(&["CLUSTER", "SLOTS"]).elements().is_empty());
+    let (first, then) = (removed.address(), cluster.servers[1].address());
+    let store = store(&format!("redis+cluster://{first},{then}"));
+    resumed(&store, &owned_by(&cluster, 0)).await;
+    let alone = crate::load::store(&format!("redis+cluster://{first}"));
+    failing(&alone, "key", StoreErrorKind::Unavailable).await;
 }
 
 /// Sets that span slots are taken slot by slot, and a refused one leaves nothing charged.

@@ -10,3 +10,4 @@ mod load;
 mod network;
 mod sentinel;
 mod server;
+mod spread;

@@ -1,11 +1,11 @@
 //! A primary that is replaced.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate::StoreErrorKind;
-use tollgate_testkit::redis::{Sentinels, wait_for};
+use tollgate_testkit::redis::{Sentinels, Server, wait_for};
 
-use crate::load::{Load, drained, during, resumed, served, store};
+use crate::load::{Load, drained, during, resumed, served, store, take};
 
 const KINDS: [StoreErrorKind; 3] =
     [StoreErrorKind::Unavailable, StoreErrorKind::Timeout, StoreErrorKind::ReadOnly];
@@ -41,4 +41,24 @@ async fn killed_and_demoted_under_load() {
     drained(&store).await;
     assert!(all.primary().keys_without_expiry().is_empty());
     assert!(!all.primary().keys().is_empty(), "nothing reached the new primary");
+}
+
+/// A primary that was replaced and does not know, as one the sentinels cannot reach any more, is left
+/// though it answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replaced_without_its_knowledge() {
+    let all = Sentinels::start(0);
+    let store = store(&all.url());
+    served(&store, "key").await;
+    let successor = Server::start();
+    all.watch(&successor);
+    let begun = Instant::now();
+    while successor.keys().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the sentinels are not asked again");
+        // While links are replaced it may fail.
+        let _ = take(&store, "key").await;
+        during(Duration::from_millis(20)).await;
+    }
+    assert_eq!(all.servers[0].info("role").as_deref(), Some("master"));
+    resumed(&store, "key").await;
 }

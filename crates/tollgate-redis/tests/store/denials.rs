@@ -7,7 +7,7 @@ use tollgate::{
     Policy, Provenance, Retry, Rule, Store, Verdict,
 };
 use tollgate_redis::RedisStore;
-use tollgate_testkit::redis::Server;
+use tollgate_testkit::redis::{Proxy, Server};
 
 use crate::{meter, store};
 
@@ -50,6 +50,32 @@ async fn a_refusal_is_remembered_with_its_numbers() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!((last.provenance(), last.is_allowed()), (Provenance::Store, false));
     assert!(store.stats().remembered > 0);
+}
+
+/// However long the question was on its way, nobody is told to come back before it fits.
+#[tokio::test]
+async fn a_slow_wire_makes_no_promise_early() {
+    let server = Server::start();
+    used_up(&server).await;
+    let proxy = Proxy::start(server.port());
+    let (store, daily) = (store(&proxy.url()), meter("10/day", Algorithm::SlidingLog));
+    Limiter::new(&store).peek("key", daily, Cost::ONE).await.unwrap();
+    proxy.delay(Duration::from_millis(100));
+    let mut refused = take(&store, daily, 1).await;
+    let again = loop {
+        let again = take(&store, daily, 1).await;
+        match again.provenance() {
+            Provenance::DenyCache => break again,
+            // On a busy machine the second it is remembered for may have gone by.
+            _ => refused = again,
+        }
+    };
+    let time = server.command(&["TIME"]);
+    let part = |place: usize| time.elements()[place].text().unwrap().parse::<u64>().unwrap();
+    let now = part(0) * 1_000_000 + part(1);
+    // It counts on from the instant Redis decided at, and does not run ahead of Redis.
+    assert!(again.at() >= refused.at());
+    assert!(again.at().as_micros() <= now, "{} µs ahead", again.at().as_micros() - now);
 }
 
 #[tokio::test]

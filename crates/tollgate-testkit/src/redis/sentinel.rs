@@ -64,6 +64,20 @@ impl Sentinels {
         !self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::SERVICE]).is_error()
     }
 
+    /// Has all sentinels take another server for the primary, without a word to the one before.
+    pub fn watch(&self, server: &Server) {
+        let port = server.port().to_string();
+        for sentinel in &self.sentinels {
+            for command in [
+                ["SENTINEL", "REMOVE", Self::SERVICE].as_slice(),
+                &["SENTINEL", "MONITOR", Self::SERVICE, "127.0.0.1", &port, "2"],
+            ] {
+                let reply = sentinel.command(command);
+                assert!(!reply.is_error(), "{command:?}: {reply:?}");
+            }
+        }
+    }
+
     /// Whether every sentinel knows the others and all replicas.
     fn agree(&self, replicas: usize) -> bool {
         let count = |sentinel: &Server, what| {
