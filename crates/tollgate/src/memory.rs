@@ -159,7 +159,7 @@ impl<C: Clock> MemoryStore<C> {
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Decision {
-        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Take(Ask::exactly(cost)))
+        self.decide_one::<true>(key.into().as_ref(), meter.borrow(), cost)
     }
 
     /// Says what taking `cost` units would do, and takes none.
@@ -170,7 +170,7 @@ impl<C: Clock> MemoryStore<C> {
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Decision {
-        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Peek(cost))
+        self.decide_one::<false>(key.into().as_ref(), meter.borrow(), cost)
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -181,12 +181,12 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
         at: Timestamp,
     ) -> Decision {
-        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Refund { cost, at })
+        self.decide_rarely(key.into().as_ref(), meter.borrow(), Op::Refund { cost, at })
     }
 
     /// Forgets one bucket.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>, meter: impl Borrow<Meter>) -> Decision {
-        self.decide_one(key.into().as_ref(), meter.borrow(), Op::Reset)
+        self.decide_rarely(key.into().as_ref(), meter.borrow(), Op::Reset)
     }
 
     /// Decides one set, all or nothing, whatever its ops.

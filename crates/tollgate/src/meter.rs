@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::bucket::Stretch;
+use crate::algorithm::bucket::{Stretch, WholeDebt};
 use crate::quota::{Period, Quota};
 use crate::time::{MAX_EXACT, Micros};
 
@@ -48,6 +48,10 @@ pub struct Meter {
     // How long one unit lasts, and a whole capacity of them, at the quota's rate.
     unit: Stretch,
     full: Stretch,
+    // What tells its buckets from those of another algorithm or period.
+    kind: u64,
+    // Whether a [`WholeDebt`] can say what its buckets owe.
+    whole: bool,
 }
 
 impl Meter {
@@ -63,7 +67,11 @@ impl Meter {
                 Stretch { micros: quota.period().as_micros(), fraction: 0 }
             }
         };
-        Ok(Self { quota, algorithm, unit, full })
+        // A period's number has 49 bits.
+        let kind = quota.period().id() << 3 | algorithm as u64;
+        let buckets = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let whole = buckets && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
+        Ok(Self { quota, algorithm, unit, full, kind, whole })
     }
 
     /// The quota.
@@ -96,6 +104,17 @@ impl Meter {
     /// whole refill.
     pub const fn refill(&self) -> Micros {
         Micros::new(self.full.ceil())
+    }
+
+    /// The algorithm and the period, in 52 bits: with the key they name a bucket.
+    pub(crate) const fn kind(&self) -> u64 {
+        self.kind
+    }
+
+    /// Whether it has buckets that owe a whole number of microseconds after each charge, and not too
+    /// many.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// How long one unit lasts.

@@ -224,10 +224,13 @@ pub(crate) struct WholeDebt {
 }
 
 impl WholeDebt {
+    /// The longest refill, in µs: some twelve days.
+    pub(crate) const LONGEST: u64 = (1 << 40) - 1;
+
     /// Whether `ask` of `meter` can be evaluated here.
     #[inline(always)]
     pub(crate) fn suits(meter: &Meter, ask: Ask) -> bool {
-        meter.unit().fraction == 0 && ask.min == ask.max && ask.max.get() <= meter.capacity()
+        meter.is_whole() && ask.min == ask.max && ask.max.get() <= meter.capacity()
     }
 
     /// See [`State::evaluate`](super::State::evaluate); only where it [suits](Self::suits).

@@ -74,7 +74,8 @@ impl Line {
 
 /// The line in force, readable by many while one replaces it.
 struct Calibrated {
-    // Odd while the words are being written. Readers that saw it change read again.
+    // One more with every line, in the bits above [`VERSION`]; below it why the line may not be read
+    // in passing. Readers that saw it change read again.
     version: AtomicU64,
     // All zero, a line that has ended before it began, until somebody asks for the time.
     words: [AtomicU64; 4],
@@ -82,6 +83,12 @@ struct Calibrated {
     // first is drawn.
     pencil: Mutex<Option<Pencil>>,
 }
+
+/// In a version: the words are being written.
+const WRITING: u64 = 1;
+/// In a version: the line is over the operating system's counter, for the quick one is not steady.
+const SLOW: u64 = 2;
+const VERSION: u64 = 4;
 
 /// What drawing lines needs to remember.
 struct Pencil {
@@ -134,17 +141,20 @@ impl Calibrated {
     /// Microseconds since the epoch.
     #[inline(always)]
     fn now(&self) -> u64 {
-        match self.line().and_then(|line| line.at(counter::ticks())) {
+        match self.line_unless(WRITING | SLOW).and_then(|line| line.at(counter::quick_ticks())) {
             Some(micros) => micros,
             None => self.now_beyond(),
         }
     }
 
-    /// The time where the line has ended, or is just being replaced. Draws the next line unless
-    /// somebody else is at it.
+    /// The time where the line has ended, is just being replaced or the counter is a slow one. Draws
+    /// the next line if it is due, unless somebody else is at it.
     #[cold]
     #[inline(never)]
     fn now_beyond(&self) -> u64 {
+        if let Some(micros) = self.line().and_then(|line| line.at(counter::ticks())) {
+            return micros;
+        }
         let mut pencil = match self.pencil.try_lock() {
             Ok(pencil) => pencil,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -173,28 +183,34 @@ impl Calibrated {
     }
 
     /// The line in force, or `None` if it is being replaced.
-    #[inline(always)]
     fn line(&self) -> Option<Line> {
+        self.line_unless(WRITING)
+    }
+
+    /// The line in force, unless its version has one of these bits or changes meanwhile.
+    #[inline(always)]
+    fn line_unless(&self, bits: u64) -> Option<Line> {
         let version = self.version.load(Ordering::Acquire);
         let [start, origin, rate, length] =
             [0, 1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
         // Keeps the loads above from drifting below the second look at the version.
         fence(Ordering::Acquire);
-        let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        let whole = version & bits == 0 && self.version.load(Ordering::Relaxed) == version;
         whole.then_some(Line { start, origin, rate, length })
     }
 
     /// Replaces the line; only the holder of the pencil may.
     fn publish(&self, line: Line) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version + 1, Ordering::Relaxed);
+        let version = self.version.load(Ordering::Relaxed) & !SLOW;
+        self.version.store(version | WRITING, Ordering::Relaxed);
         // Keeps the stores below from drifting above the odd version.
         fence(Ordering::Release);
         let values = [line.start, line.origin, line.rate, line.length];
         for (word, value) in self.words.iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
-        self.version.store(version + 2, Ordering::Release);
+        let slow = if counter::is_quick() { 0 } else { SLOW };
+        self.version.store(version + VERSION | slow, Ordering::Release);
     }
 }
 

@@ -1,23 +1,22 @@
-//! A few slots and the lock over them: four in the 128 bytes of a home, two in the 64 of an overflow
+//! A few slots and the lock over them: five in the 128 bytes of a home, two in the 64 of an overflow
 //! line.
 //!
 //! ```text
-//!  word   0      1 … 4            5, 6             7          8        9 … 15
-//!       ┌──────┬────────────────┬────────────────┬────────┐ ┌────────┬─────────────────────────┐
-//!       │ 4th  │ low words of   │ high halves    │ unused │ │ header │ states, two words each; │
-//!       │ slot │ 4 fingerprints │ of them        │        │ │        │ the last one's second   │
-//!       │      │                │                │        │ │        │ word is word 0          │
-//!       └──────┴────────────────┴────────────────┴────────┘ └────────┴─────────────────────────┘
-//!       └─────────── who: one cache line ─────────────────┘ └── what: the adjacent one ────────┘
+//!  word   0 … 4                 5 … 9                                10 … 14             15
+//!       ┌─────────────────────┬─────────────────┬──────────────────┬───────────────────┬────────┐
+//!       │ low words of        │ high bits of    ┊ them, and second │ first words of    │ header │
+//!       │ 5 fingerprints      │                 ┊ words of states  │ 5 states          │        │
+//!       └─────────────────────┴─────────────────┴──────────────────┴───────────────────┴────────┘
+//!       └───────── one cache line ──────────────┘└──────── the adjacent one ────────────────────┘
 //!
 //!  header   bit 0       locked (of a home)
-//!           bits 1–31   version, changed by every unlocking that may have changed something
-//!           bits 32–63  the overflow line that continues this one, plus one; 0: none
+//!           bits 1–31   the overflow line that continues this one, plus one; 0: none
+//!           bits 32–63  version, one more after every locking
 //! ```
 //!
-//! An overflow line is the same in half the words. Deciding about a key that is in a home writes only
-//! the second cache line (unless the key has the fourth slot), so that cores which share a busy key
-//! pass one line to and fro, not two.
+//! An overflow line is the same in half the words. Deciding about a key that has one of the last two
+//! slots of its home, which are taken first, writes only the second cache line, so that cores which
+//! share a busy key pass one line to and fro, not two.
 //!
 //! A slot is empty when the first word of its state is zero.
 //!
@@ -28,34 +27,36 @@
 //! still holds, so nothing has to be read twice. Every word is atomic, so a torn read is a wrong
 //! number that is thrown away, never undefined behaviour.
 //!
-//! The 31-bit version could only deceive a reader that is held up for exactly 2^31 writes to one
-//! line: some 20 seconds of the hottest key there is, to the write.
+//! The 32-bit version could only deceive a reader that is held up for exactly 2^32 writes to one
+//! line: some 40 seconds of the hottest key there is, to the write.
 
-use super::fingerprint::{Fingerprint, HIGH_BITS};
+use super::fingerprint::{Fingerprint, HIGH_SHIFT};
 use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
 /// The line a key lives in if there is room.
-pub(super) type HomeLine = Line<4, 16>;
+pub(super) type HomeLine = Line<5, 0>;
 
 /// A line for those that found no room.
-pub(super) type OverflowLine = Line<2, 8>;
+pub(super) type OverflowLine = Line<2, 1>;
 
-const LOW: usize = 1;
-
-/// Fingerprints whose high halves share a word.
-const LANES: usize = (64 / HIGH_BITS) as usize;
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<HomeLine>() == 128 && size_of::<OverflowLine>() == 64);
 
 const LOCKED: u64 = 1;
-const VERSION: u64 = 2;
-const VERSION_MASK: u64 = 0xffff_fffe;
-const NEXT_SHIFT: u32 = 32;
+const NEXT_SHIFT: u32 = 1;
+const NEXT_MASK: u64 = 0xffff_fffe;
+const VERSION: u64 = 1 << 32;
 
 /// Rounds of spinning before a waiting thread lets others run.
 const SPINS: u32 = 64;
 
-/// What a slot holds.
+/// The state a slot holds. The second word has [`SECOND_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words(pub(super) u64, pub(super) u64);
+
+/// The high bits of the fingerprint share a word with the second word of the state.
+pub(super) const SECOND_BITS: u32 = HIGH_SHIFT;
+const SECOND_MASK: u64 = (1 << SECOND_BITS) - 1;
 
 impl Words {
     pub(super) const EMPTY: Self = Self(0, 0);
@@ -70,54 +71,65 @@ impl Words {
 pub(super) struct Seen(u64);
 
 /// See the [module](self).
-#[repr(align(64))]
-pub(super) struct Line<const SLOTS: usize, const WORDS: usize> {
-    words: [AtomicU64; WORDS],
-}
-
-/// Where a key's state is.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'t> {
-    first: &'t AtomicU64,
-    second: &'t AtomicU64,
-}
-
-impl Place<'_> {
-    #[inline(always)]
-    pub(super) fn state(self) -> Words {
-        Words(self.first.load(Ordering::Relaxed), self.second.load(Ordering::Relaxed))
-    }
-
-    /// Replaces the state. Only under the lock of the home.
-    #[inline(always)]
-    pub(super) fn set_state(self, Words(first, second): Words) {
-        self.first.store(first, Ordering::Relaxed);
-        self.second.store(second, Ordering::Relaxed);
-    }
+#[repr(C, align(64))]
+pub(super) struct Line<const SLOTS: usize, const UNUSED: usize> {
+    low: [AtomicU64; SLOTS],
+    mixed: [AtomicU64; SLOTS],
+    unused: [AtomicU64; UNUSED],
+    first: [AtomicU64; SLOTS],
+    header: AtomicU64,
 }
 
 /// A slot of a line of either size.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'t> {
-    pub(super) place: Place<'t>,
+    // The low word of the fingerprint.
     low: &'t AtomicU64,
-    // Shared with the neighbour, whose half is shifted by other than `shift`.
-    high: &'t AtomicU64,
-    shift: u32,
+    // The high bits of the fingerprint and the second word of the state.
+    mixed: &'t AtomicU64,
+    // The first word of the state.
+    first: &'t AtomicU64,
 }
 
 impl Slot<'_> {
     pub(super) fn fingerprint(self) -> Fingerprint {
-        let high = (self.high.load(Ordering::Relaxed) >> self.shift) as u32;
+        let high = self.mixed.load(Ordering::Relaxed) & !SECOND_MASK;
         Fingerprint { low: self.low.load(Ordering::Relaxed), high }
     }
 
-    /// Replaces whose slot it is. Only under the lock of the home.
-    pub(super) fn set_fingerprint(self, fingerprint: Fingerprint) {
+    #[inline(always)]
+    pub(super) fn state(self) -> Words {
+        let second = self.mixed.load(Ordering::Relaxed) & SECOND_MASK;
+        Words(self.first.load(Ordering::Relaxed), second)
+    }
+
+    /// The state, if it is that of `fingerprint`.
+    #[inline(always)]
+    fn state_of(self, fingerprint: Fingerprint) -> Option<Words> {
+        let first = self.first.load(Ordering::Relaxed);
+        let low = self.low.load(Ordering::Relaxed) ^ fingerprint.low;
+        let second = self.mixed.load(Ordering::Relaxed) ^ fingerprint.high;
+        (low | second >> SECOND_BITS == 0 && first != 0).then_some(Words(first, second))
+    }
+
+    /// Replaces the state. Only under the lock of the home.
+    pub(super) fn set_state(self, words: Words) {
+        self.set_state_of(self.fingerprint(), words);
+    }
+
+    /// Replaces the state of `fingerprint`, whose slot it is: nothing need be read. Only under the
+    /// lock of the home.
+    #[inline(always)]
+    pub(super) fn set_state_of(self, fingerprint: Fingerprint, Words(first, second): Words) {
+        debug_assert!(second <= SECOND_MASK, "{second:#x} is no second word");
+        self.first.store(first, Ordering::Relaxed);
+        self.mixed.store(fingerprint.high | second, Ordering::Relaxed);
+    }
+
+    /// Replaces whose slot it is, and the state. Only under the lock of the home.
+    pub(super) fn set(self, fingerprint: Fingerprint, words: Words) {
         self.low.store(fingerprint.low, Ordering::Relaxed);
-        let others = self.high.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << self.shift);
-        let high = u64::from(fingerprint.high) << self.shift;
-        self.high.store(others | high, Ordering::Relaxed);
+        self.set_state_of(fingerprint, words);
     }
 }
 
@@ -135,25 +147,20 @@ impl Link<'_> {
     /// Links an overflow line, or none. Only under the lock of the home.
     pub(super) fn set_next(self, next: Option<usize>) {
         let next = next.map_or(0, |index| index as u64 + 1);
-        let header = self.0.load(Ordering::Relaxed) & ((1 << NEXT_SHIFT) - 1);
+        let header = self.0.load(Ordering::Relaxed) & !NEXT_MASK;
         self.0.store(header | next << NEXT_SHIFT, Ordering::Release);
     }
 }
 
-impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
-    const HIGH: usize = LOW + SLOTS;
-    const HEADER: usize = WORDS / 2;
-    const STATE: usize = Self::HEADER + 1;
-
-    const FITS: () = {
-        assert!(WORDS.is_power_of_two() && Self::HIGH + SLOTS / LANES <= Self::HEADER);
-        // All states but the last half of the last lie behind the header; that half is word 0.
-        assert!((Self::STATE + 2 * SLOTS - 1).is_multiple_of(WORDS));
-    };
-
+impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     pub(super) fn new() -> Self {
-        const { Self::FITS };
-        Self { words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            low: std::array::from_fn(|_| AtomicU64::new(0)),
+            mixed: std::array::from_fn(|_| AtomicU64::new(0)),
+            unused: std::array::from_fn(|_| AtomicU64::new(0)),
+            first: std::array::from_fn(|_| AtomicU64::new(0)),
+            header: AtomicU64::new(0),
+        }
     }
 
     /// Asks for both halves ahead of time.
@@ -166,8 +173,8 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let who: *const AtomicU64 = &self.words[0];
-            let what: *const AtomicU64 = &self.words[Self::HEADER];
+            let who: *const AtomicU64 = &self.low[0];
+            let what: *const AtomicU64 = &self.header;
             // SAFETY: a prefetch reads and writes nothing a program can see, whatever the address.
             unsafe {
                 _mm_prefetch(who.cast(), _MM_HINT_T0);
@@ -176,56 +183,52 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
         }
     }
 
-    /// Where this line (not those chained to it) holds `fingerprint`, and the state there.
+    /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
     ///
-    /// Which slot it is cannot be predicted, so all are compared before anything branches.
+    /// Which slot it is cannot be predicted, so it is computed, not branched on: a processor that
+    /// guessed wrong here would have to begin the next decision anew, whose line it has asked for
+    /// while this one was on its way. Of two slots with the same low word, one of them emptied, only
+    /// one is looked at, so `None` is not the last word: [`Line::find_any`] has that.
     #[inline(always)]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Place<'_>, Words)> {
-        let mut matches = (0..SLOTS).fold(0_u32, |matches, slot| {
-            matches | u32::from(self.load(LOW + slot) == fingerprint.low) << slot
-        });
-        while matches != 0 {
-            let slot = self.slot(matches.trailing_zeros() as usize);
-            let words = slot.place.state();
-            let high = (slot.high.load(Ordering::Relaxed) >> slot.shift) as u32;
-            if high == fingerprint.high && !words.is_empty() {
-                return Some((slot.place, words));
-            }
-            matches &= matches - 1;
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Slot<'_>, Words)> {
+        let mut found = 0;
+        for slot in 1..SLOTS {
+            let here = self.low[slot].load(Ordering::Relaxed) == fingerprint.low;
+            found = if here { slot } else { found };
         }
-        None
+        let slot = self.slot(found);
+        Some((slot, slot.state_of(fingerprint)?))
     }
 
-    /// The slots of this line.
+    /// The slot of this line (not of those chained to it) that holds `fingerprint`.
+    pub(super) fn find_any(&self, fingerprint: Fingerprint) -> Option<Slot<'_>> {
+        self.slots().find(|slot| slot.state_of(fingerprint).is_some())
+    }
+
+    /// The slots of this line, the last first.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
-        (0..SLOTS).map(|slot| self.slot(slot))
+        (0..SLOTS).rev().map(|slot| self.slot(slot))
     }
 
     #[inline(always)]
     fn slot(&self, slot: usize) -> Slot<'_> {
-        let first = Self::STATE + 2 * slot;
-        Slot {
-            place: Place { first: self.word(first), second: self.word(first + 1) },
-            low: self.word(LOW + slot),
-            high: self.word(Self::HIGH + slot / LANES),
-            shift: (slot % LANES) as u32 * HIGH_BITS,
-        }
+        Slot { low: &self.low[slot], mixed: &self.mixed[slot], first: &self.first[slot] }
     }
 
     pub(super) fn link(&self) -> Link<'_> {
-        Link(&self.words[Self::HEADER])
+        Link(&self.header)
     }
 
     /// The header, once it is unlocked. For homes.
     #[inline(always)]
     pub(super) fn see(&self) -> Seen {
-        let header = self.words[Self::HEADER].load(Ordering::Acquire);
+        let header = self.header.load(Ordering::Acquire);
         if header & LOCKED == 0 { Seen(header) } else { self.see_unlocked() }
     }
 
     /// The header, if it is unlocked now. For homes.
     pub(super) fn try_see(&self) -> Option<Seen> {
-        let header = self.words[Self::HEADER].load(Ordering::Acquire);
+        let header = self.header.load(Ordering::Acquire);
         (header & LOCKED == 0).then_some(Seen(header))
     }
 
@@ -233,7 +236,7 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
     #[inline(never)]
     fn see_unlocked(&self) -> Seen {
         for spins in 1.. {
-            let header = self.words[Self::HEADER].load(Ordering::Acquire);
+            let header = self.header.load(Ordering::Acquire);
             if header & LOCKED == 0 {
                 return Seen(header);
             }
@@ -248,19 +251,15 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
     pub(super) fn unchanged(&self, Seen(header): Seen) -> bool {
         // Keeps the reads before from drifting below the second look at the header.
         fence(Ordering::Acquire);
-        self.load(Self::HEADER) == header
+        self.header.load(Ordering::Relaxed) == header
     }
 
     /// Locks the line, if nothing has changed since `seen`.
     #[inline(always)]
     pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
         let locked = header | LOCKED;
-        let exchange = self.words[Self::HEADER].compare_exchange(
-            header,
-            locked,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
+        let exchange =
+            self.header.compare_exchange(header, locked, Ordering::Acquire, Ordering::Relaxed);
         if exchange.is_ok() {
             // Keeps the writes to come from being seen before the lock is: a reader that sees one
             // of them must find the header changed.
@@ -270,7 +269,7 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
     }
 
     /// Locks the line, waiting for it, until the guard is dropped.
-    pub(super) fn lock(&self) -> Locked<'_, SLOTS, WORDS> {
+    pub(super) fn lock(&self) -> Locked<'_, SLOTS, UNUSED> {
         while !self.lock_unchanged(self.see()) {
             spin_loop();
         }
@@ -278,38 +277,26 @@ impl<const SLOTS: usize, const WORDS: usize> Line<SLOTS, WORDS> {
     }
 
     /// A guard over a line that was locked by [`Line::lock_unchanged`].
-    pub(super) fn locked(&self) -> Locked<'_, SLOTS, WORDS> {
+    pub(super) fn locked(&self) -> Locked<'_, SLOTS, UNUSED> {
         Locked(self)
     }
 
     /// Unlocks the line after changes that left its chain as it was `seen`: the header just
     /// exchanged need not be read again.
     #[inline(always)]
-    pub(super) fn unlock_changed_since(&self, Seen(header): Seen) {
-        let version = header.wrapping_add(VERSION) & VERSION_MASK;
-        let next = header >> NEXT_SHIFT << NEXT_SHIFT;
-        self.words[Self::HEADER].store(next | version, Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn load(&self, word: usize) -> u64 {
-        self.word(word).load(Ordering::Relaxed)
-    }
-
-    /// A word, counted round the line; the remainder also spares a check.
-    #[inline(always)]
-    fn word(&self, word: usize) -> &AtomicU64 {
-        &self.words[word % WORDS]
+    pub(super) fn unlock_seen(&self, seen: Seen) {
+        self.header.store(seen.0.wrapping_add(VERSION), Ordering::Release);
     }
 }
 
 /// Unlocks a line when it is dropped, also by a panic: a line that stayed locked would stop everybody
 /// who comes to it.
-pub(super) struct Locked<'t, const SLOTS: usize, const WORDS: usize>(&'t Line<SLOTS, WORDS>);
+pub(super) struct Locked<'t, const SLOTS: usize, const UNUSED: usize>(&'t Line<SLOTS, UNUSED>);
 
-impl<const SLOTS: usize, const WORDS: usize> Drop for Locked<'_, SLOTS, WORDS> {
+impl<const SLOTS: usize, const UNUSED: usize> Drop for Locked<'_, SLOTS, UNUSED> {
     fn drop(&mut self) {
-        self.0.unlock_changed_since(Seen(self.0.load(Line::<SLOTS, WORDS>::HEADER)));
+        let unlocked = self.0.header.load(Ordering::Relaxed) & !LOCKED;
+        self.0.header.store(unlocked.wrapping_add(VERSION), Ordering::Release);
     }
 }
 
@@ -323,5 +310,5 @@ impl Seen {
 
 #[inline(always)]
 fn next_in(header: u64) -> Option<usize> {
-    ((header >> NEXT_SHIFT) as usize).checked_sub(1)
+    (((header & NEXT_MASK) >> NEXT_SHIFT) as usize).checked_sub(1)
 }

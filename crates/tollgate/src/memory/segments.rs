@@ -24,27 +24,27 @@ pub(super) const FIRST: usize = 1 << FIRST_BITS;
 /// The size of a huge page, in bytes.
 const PAGE: usize = 2 << 20;
 
-/// Lines of `WORDS` words in a huge page.
-pub(super) const fn lines_per_page(words: usize) -> usize {
-    PAGE / (words * size_of::<u64>())
+/// Lines of so many bytes in a huge page.
+pub(super) const fn lines_per_page(bytes: usize) -> usize {
+    PAGE / bytes
 }
 
 /// A growing array of lines, `PER_PAGE` of which make a huge page.
-pub(super) struct Segments<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize> {
+pub(super) struct Segments<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize> {
     // The first holds `FIRST` lines, the others as many as all before them, up to `PER_PAGE`.
-    doubling: Box<[OnceLock<Box<[Line<SLOTS, WORDS>]>>]>,
+    doubling: Box<[OnceLock<Box<[Line<SLOTS, UNUSED>]>>]>,
     // The first would hold what the doubling ones do, and is never made.
-    pages: Box<[OnceLock<Box<Page<SLOTS, WORDS, PER_PAGE>>>]>,
+    pages: Box<[OnceLock<Box<Page<SLOTS, UNUSED, PER_PAGE>>>]>,
 }
 
 /// Lines on a huge page.
 #[repr(align(2097152))]
-struct Page<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize> {
-    lines: [Line<SLOTS, WORDS>; PER_PAGE],
+struct Page<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize> {
+    lines: [Line<SLOTS, UNUSED>; PER_PAGE],
 }
 
-impl<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize>
-    Segments<SLOTS, WORDS, PER_PAGE>
+impl<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize>
+    Segments<SLOTS, UNUSED, PER_PAGE>
 {
     const PAGE_BITS: u32 = PER_PAGE.ilog2();
     const FITS: () = assert!(PER_PAGE.is_power_of_two());
@@ -63,7 +63,7 @@ impl<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize>
 
     /// The line at `index`, which must have been made.
     #[inline(always)]
-    pub(super) fn get(&self, index: usize) -> &Line<SLOTS, WORDS> {
+    pub(super) fn get(&self, index: usize) -> &Line<SLOTS, UNUSED> {
         const MADE: &str = "lines are made before they are named";
         match index >> Self::PAGE_BITS {
             0 => {
@@ -89,12 +89,12 @@ impl<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize>
     }
 }
 
-impl<const SLOTS: usize, const WORDS: usize, const PER_PAGE: usize> Page<SLOTS, WORDS, PER_PAGE> {
+impl<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize> Page<SLOTS, UNUSED, PER_PAGE> {
     /// A page of empty lines, made where it lies: it is far too large to pass through a stack.
     #[expect(unsafe_code, reason = "measured: decisions on a million keys are a third faster")]
     fn new() -> Box<Self> {
         let mut page = Box::<Self>::new_uninit();
-        let lines: *mut Line<SLOTS, WORDS> = page.as_mut_ptr().cast();
+        let lines: *mut Line<SLOTS, UNUSED> = page.as_mut_ptr().cast();
         ask_for_huge_page(lines.cast());
         for index in 0..PER_PAGE {
             // SAFETY: the page begins with an array of `PER_PAGE` lines, and `index` is below that.
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn every_index_has_a_place_of_its_own() {
-        let lines = 3 * lines_per_page(16) + 1;
-        let segments = Segments::<4, 16, { lines_per_page(16) }>::new(lines);
+        let lines = 3 * lines_per_page(128) + 1;
+        let segments = Segments::<5, 0, { lines_per_page(128) }>::new(lines);
         let mut seen = HashSet::new();
         for index in 0..=lines {
             segments.make(index);
-            let line: *const Line<4, 16> = segments.get(index);
+            let line: *const Line<5, 0> = segments.get(index);
             assert!(seen.insert(line), "line {index} is also another");
-            assert!(segments.get(index).slots().all(|slot| slot.place.state().is_empty()));
+            assert!(segments.get(index).slots().all(|slot| slot.state().is_empty()));
         }
     }
 }

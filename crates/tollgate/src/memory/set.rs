@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
-use super::line::{Locked, Place, Words};
-use super::slot::{self, Code};
+use super::line::{Locked, Slot, Words};
+use super::slot::{self as state, Code};
 use super::table::Home;
 use crate::algorithm::{Member, State, carry_out};
 use crate::charge::{Charge, ChargeSet, Op};
@@ -18,7 +18,7 @@ struct Spot<'t> {
     fingerprint: Fingerprint,
     home: Home<'t>,
     // Absent if the key is not in the table.
-    place: Option<Place<'t>>,
+    slot: Option<Slot<'t>>,
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -41,7 +41,7 @@ impl<C: Clock> MemoryStore<C> {
         // Keys that are there first: a new one may be given a stale slot, and until it is written
         // the slot of a key of this very set may look stale.
         let mut entries: SmallVec<[_; 4]> = spots.into_iter().zip(members).collect();
-        entries.sort_by_key(|(spot, _)| spot.place.is_none());
+        entries.sort_by_key(|(spot, _)| spot.slot.is_none());
         // Where there is one more key.
         let mut added = SmallVec::<[usize; 4]>::new();
         for (spot, member) in entries {
@@ -58,7 +58,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Locks the homes of all fingerprints, in ascending order, each once, until they are dropped.
-    fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Locked<'_, 4, 16>; 4]> {
+    fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Locked<'_, 5, 0>; 4]> {
         loop {
             let mut homes: SmallVec<[Home<'_>; 4]> =
                 fingerprints.iter().map(|fingerprint| self.table.home(*fingerprint)).collect();
@@ -76,52 +76,57 @@ impl<C: Clock> MemoryStore<C> {
 
     fn spot(&self, fingerprint: Fingerprint) -> Spot<'_> {
         let home = self.table.home(fingerprint);
-        Spot { fingerprint, home, place: self.table.find_locked(home, fingerprint) }
+        Spot { fingerprint, home, slot: self.table.find_locked(home, fingerprint) }
     }
 
     /// Looks a charge's state up.
     fn state(&self, charge: &Charge<'_>, spot: &Spot<'_>) -> State {
         let meter = &charge.meter;
-        let state = spot.place.map(|place| place.state()).and_then(|words| match words.ticket() {
-            Some(ticket) => self.table.side.take(ticket),
-            None => slot::decode(words, Code::new(meter, &self.limits)),
-        });
+        let state =
+            spot.slot.map(Slot::state).and_then(|words| match words.ticket(spot.fingerprint) {
+                Some(ticket) => self.table.side.take(ticket),
+                None => state::decode(words, Code::new(meter, &self.limits)?),
+            });
         state.unwrap_or_else(|| State::fresh(meter.algorithm()))
     }
 
     /// Puts a charge's state back; true if there is one more key.
     fn leave(&self, spot: Spot<'_>, member: Member<'_>, now: Timestamp) -> bool {
-        let Spot { fingerprint, home, place } = spot;
+        let Spot { fingerprint, home, slot } = spot;
         let Member { charge, state, changed, .. } = member;
         let meter = &charge.meter;
         let stale_at = state.stale_at(meter);
-        let ticket = place.and_then(|place| place.state().ticket());
+        let ticket = slot.and_then(|slot| slot.state().ticket(fingerprint));
         if !changed && ticket.is_none() {
             return false;
         }
         // What was only looked at is put back, stale or not: the clock may step back.
         let forgotten = charge.op == Op::Reset || stale_at <= now.as_micros();
         if changed && forgotten {
-            if let Some(place) = place {
-                self.table.remove(place);
+            if let Some(slot) = slot {
+                self.table.remove(slot);
             }
             return false;
         }
-        let words = match slot::encode(&state, Code::new(meter, &self.limits)) {
+        let code = Code::new(meter, &self.limits);
+        let words = match code.and_then(|code| state::encode(&state, code)) {
             Some(words) => {
                 if let Some(ticket) = ticket {
                     self.table.side.discard(ticket);
                 }
                 words
             }
-            None => Words::beside(self.table.side.put(ticket, state, stale_at, now), stale_at),
+            None => {
+                let side = &self.table.side;
+                Words::beside(side.put(ticket, fingerprint, state, stale_at, now), stale_at)
+            }
         };
-        match place {
-            Some(place) => {
-                place.set_state(words);
+        match slot {
+            Some(slot) => {
+                slot.set_state(words);
                 false
             }
-            None => self.add(home, fingerprint, words, now),
+            None => self.table.insert(home, fingerprint, words, now),
         }
     }
 }

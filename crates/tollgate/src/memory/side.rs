@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::fingerprint::Fingerprint;
 use crate::algorithm::State;
 use crate::time::Timestamp;
 
@@ -19,20 +20,22 @@ const SLABS: usize = 16;
 /// Logs looked at to find one that gives way.
 const CANDIDATES: usize = 16;
 
-/// Names a state: where it lies, and which of those that have lain there.
+/// Names a state: where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     index: u32,
-    generation: u32,
+    // By its low word, which nobody can forge: what lies there may be another's by now.
+    owner: u64,
 }
 
 impl Ticket {
-    pub(super) fn to_word(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
+    /// The ticket of `owner` in a word.
+    pub(super) fn from_word(word: u64, owner: Fingerprint) -> Self {
+        Self { index: word as u32, owner: owner.low }
     }
 
-    pub(super) fn from_word(word: u64) -> Self {
-        Self { index: word as u32, generation: (word >> 32) as u32 }
+    pub(super) fn to_word(self) -> u64 {
+        self.index.into()
     }
 
     fn slab(self) -> usize {
@@ -52,7 +55,8 @@ struct Held {
 
 #[derive(Default)]
 struct Shelf {
-    generation: u32,
+    // Whose it is, also while the state is taken out; `None` if it is free.
+    owner: Option<u64>,
     held: Option<Held>,
 }
 
@@ -99,7 +103,7 @@ impl Side {
     pub(super) fn take(&self, ticket: Ticket) -> Option<State> {
         let mut slab = self.slab(ticket.slab());
         let shelf = slab.shelves.get_mut(ticket.offset())?;
-        let held = shelf.held.take_if(|_| shelf.generation == ticket.generation)?;
+        let held = shelf.held.take_if(|_| shelf.owner == Some(ticket.owner))?;
         self.entries.fetch_sub(weight(&held.state), Ordering::Relaxed);
         Some(held.state)
     }
@@ -108,6 +112,7 @@ impl Side {
     pub(super) fn put(
         &self,
         ticket: Option<Ticket>,
+        owner: Fingerprint,
         state: State,
         stale_at: u64,
         now: Timestamp,
@@ -120,7 +125,8 @@ impl Side {
             self.make_room(index, now);
         }
         let mut slab = self.slab(index);
-        let ticket = ticket.filter(|ticket| slab.fits(*ticket)).unwrap_or_else(|| slab.open(index));
+        let ticket =
+            ticket.filter(|ticket| slab.fits(*ticket)).unwrap_or_else(|| slab.open(index, owner));
         slab.shelves[ticket.offset()].held = Some(Held { state, stale_at });
         ticket
     }
@@ -170,23 +176,23 @@ impl Slab {
     /// Whether a ticket is for what lies on its shelf now.
     fn fits(&self, ticket: Ticket) -> bool {
         let shelf = self.shelves.get(ticket.offset());
-        shelf.is_some_and(|shelf| shelf.generation == ticket.generation)
+        shelf.is_some_and(|shelf| shelf.owner == Some(ticket.owner))
     }
 
     /// A ticket for an empty shelf.
-    fn open(&mut self, slab: usize) -> Ticket {
+    fn open(&mut self, slab: usize, Fingerprint { low: owner, .. }: Fingerprint) -> Ticket {
         let offset = self.free.pop().unwrap_or_else(|| {
             self.shelves.push(Shelf::default());
             self.shelves.len() as u32 - 1
         });
-        let generation = self.shelves[offset as usize].generation;
-        Ticket { index: offset * SLABS as u32 + slab as u32, generation }
+        self.shelves[offset as usize].owner = Some(owner);
+        Ticket { index: offset * SLABS as u32 + slab as u32, owner }
     }
 
     /// Empties a shelf and voids its ticket.
     fn close(&mut self, offset: usize) -> Option<Held> {
         let shelf = &mut self.shelves[offset];
-        shelf.generation = shelf.generation.wrapping_add(1);
+        shelf.owner = None;
         self.free.push(offset as u32);
         shelf.held.take()
     }

@@ -2,14 +2,14 @@
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
-use super::line::Words;
+use super::line::{HomeLine, Seen, Slot, Words};
 use super::slot::{Code, Inline};
 use super::table::Home;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, outcome, reading};
-use crate::charge::{Charge, ChargeSet, Enforcement, Op};
+use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
 use crate::key::KeyRef;
@@ -35,19 +35,51 @@ fn out_of_line<T>(rare: impl FnOnce() -> T) -> T {
     rare()
 }
 
+/// The kinds of state that fit a slot.
+#[derive(Clone, Copy)]
+enum Kind {
+    WholeDebt,
+    Debt,
+    Window,
+    Windows,
+}
+
+impl Kind {
+    /// The kind that answers `ask` of `meter`; `None` for logs, which do not fit.
+    #[inline(always)]
+    fn of(meter: &Meter, ask: Ask) -> Option<Self> {
+        // First, for most are.
+        if WholeDebt::suits(meter, ask) {
+            return Some(Self::WholeDebt);
+        }
+        match meter.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Some(Self::Debt),
+            Algorithm::FixedWindow => Some(Self::Window),
+            Algorithm::SlidingWindow => Some(Self::Windows),
+            Algorithm::SlidingLog => None,
+        }
+    }
+}
+
+/// To take `cost` units, or to look.
+#[inline(always)]
+fn ask<const TAKES: bool>(cost: Cost) -> Op {
+    if TAKES { Op::Take(Ask::exactly(cost)) } else { Op::Peek(cost) }
+}
+
 /// Why an attempt at a decision came to nothing.
 enum Miss {
     /// Somebody changed the line in between.
     Overtaken,
-    /// The state lies beside the table, or will, or the op is a rare one.
+    /// The state is elsewhere, or will be.
     NotInline,
 }
 
-/// A fingerprint and where it was found to live.
+/// A fingerprint and the line it lived in a moment ago, if anywhere.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'t> {
     fingerprint: Fingerprint,
-    home: Home<'t>,
+    line: &'t HomeLine,
 }
 
 impl<'a> Question<'a> {
@@ -79,26 +111,66 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     pub(super) fn fetch(&self, key: KeyRef<'_>, meter: &Meter) -> Found<'_> {
         let fingerprint = self.fingerprinter.of(key, meter);
-        let home = self.table.home(fingerprint);
-        home.line.prefetch();
-        Found { fingerprint, home }
+        let line = self.table.home(fingerprint).line;
+        line.prefetch();
+        Found { fingerprint, line }
     }
 
     /// Asks for what continues a home, which has arrived by now.
     #[inline(always)]
     pub(super) fn fetch_more(&self, found: Option<Found<'_>>) {
-        if let Some(Found { home, .. }) = found {
-            self.table.prefetch_overflow(home);
+        if let Some(Found { line, .. }) = found {
+            self.table.prefetch_overflow(line);
         }
     }
 
-    #[inline]
-    pub(super) fn decide_one(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
+    /// Takes `cost` units from one bucket, or if `TAKES` is false only looks.
+    #[inline(always)]
+    pub(super) fn decide_one<const TAKES: bool>(
+        &self,
+        KeyRef { text, scope }: KeyRef<'_>,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        match Kind::of(meter, Ask::exactly(cost)) {
+            Some(Kind::WholeDebt) => self.decide_as::<WholeDebt, TAKES>(text, scope, meter, cost),
+            Some(Kind::Debt) => self.decide_as::<Debt, TAKES>(text, scope, meter, cost),
+            Some(Kind::Window) => self.decide_as::<Window, TAKES>(text, scope, meter, cost),
+            Some(Kind::Windows) => self.decide_as::<Windows, TAKES>(text, scope, meter, cost),
+            None => {
+                let op = ask::<TAKES>(cost);
+                self.decide_rarely(KeyRef { text, scope }, meter, op)
+            }
+        }
+    }
+
+    /// Decides one charge on states of one kind.
+    ///
+    /// A function for each kind, and scalars for arguments: a few hundred instructions are all that
+    /// a processor looks ahead, and the next decision had better begin within them.
+    #[inline(never)]
+    fn decide_as<T: Inline, const TAKES: bool>(
+        &self,
+        text: &[u8],
+        scope: u16,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        let key = KeyRef { text, scope };
         // The line is on its way while the clock is read.
         let found = self.fetch(key, meter);
         let now = self.clock.now();
+        let op = ask::<TAKES>(cost);
         let question = Question { key, meter, op, enforcement: Enforcement::Enforce, now };
-        self.decide_found(question, found)
+        self.decide_inline::<T>(question, Ask::exactly(cost), found)
+    }
+
+    /// Decides one charge whose op or algorithm is a rare one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn decide_rarely(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
+        let now = self.clock.now();
+        self.decide_alone(Question { key, meter, op, enforcement: Enforcement::Enforce, now })
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
@@ -111,20 +183,12 @@ impl<C: Clock> MemoryStore<C> {
                 return out_of_line(move || self.decide_alone(question));
             }
         };
-        match question.meter.algorithm() {
-            // Token and leaky bucket apart, so that each is compiled for itself.
-            Algorithm::TokenBucket if WholeDebt::suits(question.meter, ask) => {
-                self.decide_inline::<WholeDebt>(question, ask, found)
-            }
-            Algorithm::LeakyBucket if WholeDebt::suits(question.meter, ask) => {
-                self.decide_inline::<WholeDebt>(question, ask, found)
-            }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                self.decide_inline::<Debt>(question, ask, found)
-            }
-            Algorithm::FixedWindow => self.decide_inline::<Window>(question, ask, found),
-            Algorithm::SlidingWindow => self.decide_inline::<Windows>(question, ask, found),
-            Algorithm::SlidingLog => out_of_line(move || self.decide_alone(question)),
+        match Kind::of(question.meter, ask) {
+            Some(Kind::WholeDebt) => self.decide_inline::<WholeDebt>(question, ask, found),
+            Some(Kind::Debt) => self.decide_inline::<Debt>(question, ask, found),
+            Some(Kind::Window) => self.decide_inline::<Window>(question, ask, found),
+            Some(Kind::Windows) => self.decide_inline::<Windows>(question, ask, found),
+            None => out_of_line(move || self.decide_alone(question)),
         }
     }
 
@@ -141,27 +205,71 @@ impl<C: Clock> MemoryStore<C> {
         ask: Ask,
         found: Found<'_>,
     ) -> Decision {
-        match self.attempt::<T>(question, ask, found) {
+        let Found { fingerprint, line } = found;
+        // All that can be done before the line has arrived is done before it is looked at.
+        let Some(code) = T::code(question.meter, &self.limits) else {
+            return out_of_line(move || self.decide_alone(question));
+        };
+        // What is found in a home is right, however the table has grown since: a split that moved it
+        // would have changed the header.
+        let seen = line.see();
+        let Some((slot, words)) = line.find(fingerprint) else {
+            return out_of_line(move || self.decide_chained::<T>(question, ask, found, seen, code));
+        };
+        let write = |words| {
+            slot.set_state_of(fingerprint, words);
+            line.unlock_seen(seen);
+        };
+        match self.attempt::<T>(question, ask, code, line, seen, Some(words), write) {
             Ok(decision) => decision,
-            Err(Miss::Overtaken) => {
-                let fingerprint = found.fingerprint;
-                out_of_line(move || self.decide_contended::<T>(question, ask, fingerprint))
-            }
-            Err(Miss::NotInline) => out_of_line(move || self.decide_alone(question)),
+            Err(_) => out_of_line(move || self.decide_anywhere::<T>(question, ask, fingerprint)),
         }
     }
 
-    /// Attempts until nobody else is faster.
+    /// Decides one charge on a state in the first overflow line of the key's home, where most are
+    /// that are not at home, or wherever else it is.
+    fn decide_chained<T: Inline>(
+        &self,
+        question: Question<'_>,
+        ask: Ask,
+        Found { fingerprint, line }: Found<'_>,
+        seen: Seen,
+        code: Code<'_>,
+    ) -> Decision {
+        let found = self.table.overflow_line(seen).and_then(|line| line.find(fingerprint));
+        let attempt = found.map(|(slot, words)| {
+            let write = |words| {
+                slot.set_state_of(fingerprint, words);
+                line.unlock_seen(seen);
+            };
+            self.attempt::<T>(question, ask, code, line, seen, Some(words), write)
+        });
+        match attempt {
+            Some(Ok(decision)) => decision,
+            _ => self.decide_anywhere::<T>(question, ask, fingerprint),
+        }
+    }
+
+    /// Decides one charge wherever its state is, attempting it until nobody else is faster.
     #[inline(never)]
-    fn decide_contended<T: Inline>(
+    fn decide_anywhere<T: Inline>(
         &self,
         question: Question<'_>,
         ask: Ask,
         fingerprint: Fingerprint,
     ) -> Decision {
+        let Some(code) = T::code(question.meter, &self.limits) else {
+            return self.decide_alone(question);
+        };
         loop {
-            let found = Found { fingerprint, home: self.table.home(fingerprint) };
-            match self.attempt::<T>(question, ask, found) {
+            let home = self.table.home(fingerprint);
+            let attempt = self.table.see(home).ok_or(Miss::Overtaken).and_then(|seen| {
+                let slot = self.table.find(home, seen, fingerprint);
+                let words = slot.map(Slot::state);
+                let write = |words| self.write(home, slot, fingerprint, words, question.now);
+                self.attempt::<T>(question, ask, code, home.line, seen, words, write)
+            });
+            match attempt {
                 Ok(decision) => return decision,
                 Err(Miss::Overtaken) => spin_loop(),
                 Err(Miss::NotInline) => return self.decide_alone(question),
@@ -169,39 +277,34 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Tries to decide one charge.
+    /// Tries to decide one charge on the state in `words`, which were read from a home `seen` so.
     ///
-    /// Reads without a lock, evaluates, and locks only to write: by exchanging the very header it
-    /// read, so that success means nothing has changed since.
+    /// Evaluates without a lock, and locks only to write: by exchanging the very header that was
+    /// read, so that success means nothing has changed since. `write` replaces the state and
+    /// unlocks.
     #[inline(always)]
     fn attempt<T: Inline>(
         &self,
         question: Question<'_>,
         ask: Ask,
-        found: Found<'_>,
+        code: Code<'_>,
+        line: &HomeLine,
+        seen: Seen,
+        words: Option<Words>,
+        write: impl FnOnce(Words),
     ) -> Result<Decision, Miss> {
         let Question { meter, now, .. } = question;
-        let home = found.home;
-        let seen = self.table.see(home).ok_or(Miss::Overtaken)?;
-        let entry = self.table.find(home, seen, found.fingerprint);
-        let code = Code::new(meter, &self.limits);
-        let state = match entry {
+        let state = match words {
             None => T::default(),
-            Some((_, words)) => T::decode(words, code).ok_or(Miss::NotInline)?,
+            Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
         };
         match state.evaluate(meter, ask, now) {
             Evaluation::Fits { units, delay, delta, after } if question.takes() => {
                 let words = delta.encode(code).ok_or(Miss::NotInline)?;
-                if !home.line.lock_unchanged(seen) {
+                if !line.lock_unchanged(seen) {
                     return Err(Miss::Overtaken);
                 }
-                match entry {
-                    Some((place, _)) => {
-                        place.set_state(words);
-                        home.line.unlock_changed_since(seen);
-                    }
-                    None => out_of_line(move || self.add_and_unlock(found, words, now)),
-                }
+                write(words);
                 let reading = reading(meter, after, Retry::Now, delay, units);
                 Ok(question.decision(Verdict::Allow, reading))
             }
@@ -211,7 +314,7 @@ impl<C: Clock> MemoryStore<C> {
                     Evaluation::Fits { .. } => state.standing(meter, now),
                     Evaluation::Exceeds { present, .. } => present,
                 };
-                if !home.line.unchanged(seen) {
+                if !line.unchanged(seen) {
                     return Err(Miss::Overtaken);
                 }
                 Ok(question.decision(verdict, reading(meter, standing, retry, delay, 0)))
@@ -219,26 +322,26 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Adds a key with its state to a locked home, and unlocks it.
-    fn add_and_unlock(&self, Found { fingerprint, home }: Found<'_>, words: Words, now: Timestamp) {
+    /// Writes a state to a locked home, in its slot or as a new key's, and unlocks it.
+    fn write(
+        &self,
+        home: Home<'_>,
+        slot: Option<Slot<'_>>,
+        fingerprint: Fingerprint,
+        words: Words,
+        now: Timestamp,
+    ) {
         let locked = home.line.locked();
-        let added = self.add(home, fingerprint, words, now);
+        let added = match slot {
+            Some(slot) => {
+                slot.set_state_of(fingerprint, words);
+                false
+            }
+            None => self.table.insert(home, fingerprint, words, now),
+        };
         drop(locked);
         if added {
             self.table.tend(home.index, now);
         }
-    }
-
-    /// Adds a key with its state; true if there is one more key. Only under the lock.
-    pub(super) fn add(
-        &self,
-        home: Home<'_>,
-        fingerprint: Fingerprint,
-        words: Words,
-        now: Timestamp,
-    ) -> bool {
-        let (place, added) = self.table.insert(home, fingerprint, now);
-        place.set_state(words);
-        added
     }
 }

@@ -1,22 +1,26 @@
-//! States as the two words of a slot.
+//! States as the two words of a slot: one of 64 bits and one of 40.
 //!
 //! ```text
 //! first word    bits 0–52   the instant, in µs, at which the state goes stale; 0: empty slot
-//!               bits 53–62  a bucket's limit, by its number in [`Limits`]
+//!               bits 53–61  a bucket's limit, by its number in [`Limits`]  ┐ of windows: more of
+//!               bit 62      set: a bucket's second word has a fraction     ┘ the second word
 //!               bit 63      set: the second word is a ticket, the state lies beside the table
 //!
-//! second word   fixed-window     units used
-//!               sliding-window   current units (32 bits), previous units (32 bits)
-//!               buckets          fraction (24 bits), µs from the charge to clear (40 bits)
+//! second word   fixed-window     units used                                ┐ 50 bits: the upper ten
+//!               sliding-window   previous units (25 bits), current units   ┘ are in the first word
+//!               buckets          µs from the charge to clear, then as many bits for the fraction
+//!                                as the limit has, or none
 //! ```
 //!
 //! The instant comes first for all, so that sweeping needs to know nothing else. From it and the
-//! meter's period the rest of a window follows. A bucket whose numbers are larger than their fields
-//! (more than 16 million units per period, or twelve days of debt) lies beside the table.
+//! meter's period the rest of a window follows. A state whose numbers are larger than their fields
+//! lies beside the table: more than 33 million units in a sliding window, twelve days of debt, or,
+//! where the limit does not divide the period, twelve days divided by the limit or so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::line::Words;
+use super::fingerprint::Fingerprint;
+use super::line::{SECOND_BITS, Words};
 use super::side::Ticket;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
@@ -26,12 +30,12 @@ use crate::meter::Meter;
 use crate::time::{MAX_EXACT, Timestamp};
 
 const BESIDE: u64 = 1 << 63;
+const FRACTIONAL: u64 = 1 << 62;
 const LIMIT_SHIFT: u32 = 53;
-const LIMIT_IDS: usize = 1 << 10;
-/// The tag of a limit without a number: no word has it.
-const NO_TAG: u64 = !MAX_EXACT;
-const FRACTION_BITS: u32 = 24;
-const COUNT_BITS: u32 = 32;
+const LIMIT_IDS: usize = 1 << 9;
+/// Bits of what windows count, and of each of two counts.
+const COUNTS_BITS: u32 = SECOND_BITS + 10;
+const COUNT_BITS: u32 = COUNTS_BITS / 2;
 
 const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
 
@@ -44,8 +48,28 @@ impl Words {
 
     /// The ticket, if the state lies beside the table.
     #[inline(always)]
-    pub(super) fn ticket(self) -> Option<Ticket> {
-        (self.0 & BESIDE != 0).then(|| Ticket::from_word(self.1))
+    pub(super) fn ticket(self, owner: Fingerprint) -> Option<Ticket> {
+        self.is_beside().then(|| Ticket::from_word(self.1, owner))
+    }
+
+    #[inline(always)]
+    fn is_beside(self) -> bool {
+        self.0 & BESIDE != 0
+    }
+
+    /// What a window counts, or `None` if it is too much.
+    #[inline(always)]
+    fn counting(stale_at: u64, counts: u64) -> Option<Self> {
+        let upper = counts >> SECOND_BITS << LIMIT_SHIFT;
+        let words = Self(stale_at | upper, counts & ((1 << SECOND_BITS) - 1));
+        (counts >> COUNTS_BITS == 0).then_some(words)
+    }
+
+    /// What [`Words::counting`] made words of, or `None` if it lies beside the table.
+    #[inline(always)]
+    fn counts(self) -> Option<u64> {
+        let counts = self.0 >> LIMIT_SHIFT << SECOND_BITS | self.1;
+        (!self.is_beside()).then_some(counts)
     }
 
     /// A slot whose state lies beside the table.
@@ -56,6 +80,9 @@ impl Words {
 
 /// A state that usually fits a slot.
 pub(super) trait Inline: Copy + Default {
+    /// What it takes to read and write it; `None` if there is no number left for its limit.
+    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>>;
+
     /// The state as words, or `None` if it is too large.
     fn encode(self, code: Code<'_>) -> Option<Words>;
 
@@ -71,13 +98,18 @@ pub(super) trait Inline: Copy + Default {
 
 impl Inline for Window {
     #[inline(always)]
+    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
+        Some(Code::of_window(meter, limits))
+    }
+
+    #[inline(always)]
     fn encode(self, _: Code<'_>) -> Option<Words> {
-        Some(Words(self.stale_at(), self.used()))
+        Words::counting(self.stale_at(), self.used())
     }
 
     #[inline(always)]
     fn decode(words: Words, _: Code<'_>) -> Option<Self> {
-        (words.0 <= MAX_EXACT).then(|| Self::new(words.0, words.1))
+        Some(Self::new(words.stale_at(), words.counts()?))
     }
 
     #[inline(always)]
@@ -93,18 +125,25 @@ impl Inline for Window {
 
 impl Inline for Windows {
     #[inline(always)]
+    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
+        Some(Code::of_window(meter, limits))
+    }
+
+    #[inline(always)]
     fn encode(self, code: Code<'_>) -> Option<Words> {
         let (current, previous) = self.counts();
-        // A sliding window's limit has 27 bits.
-        Some(Words(self.stale_at(code.meter.period()), previous << COUNT_BITS | current))
+        if (current | previous) >> COUNT_BITS != 0 {
+            return None;
+        }
+        Words::counting(self.stale_at(code.meter.period()), previous << COUNT_BITS | current)
     }
 
     #[inline(always)]
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
         let start = words.stale_at().saturating_sub(2 * code.meter.period().as_micros());
-        let (current, previous) = (words.1 & u64::from(u32::MAX), words.1 >> COUNT_BITS);
-        (words.0 <= MAX_EXACT).then(|| Self::new(start, current, previous))
+        let counts = words.counts()?;
+        Some(Self::new(start, counts & ((1 << COUNT_BITS) - 1), counts >> COUNT_BITS))
     }
 
     #[inline(always)]
@@ -120,26 +159,32 @@ impl Inline for Windows {
 
 impl Inline for Debt {
     #[inline(always)]
+    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
+        Code::of_bucket(meter, limits)
+    }
+
+    #[inline(always)]
     fn encode(self, code: Code<'_>) -> Option<Words> {
         let (limit, charged, clear, fraction) = self.parts();
+        let bits = fraction_bits(limit, fraction > 0);
         let lasts = clear - charged;
-        if limit >> FRACTION_BITS != 0 || lasts >> (64 - FRACTION_BITS) != 0 {
+        if bits + u64::BITS - lasts.leading_zeros() > SECOND_BITS {
             return None;
         }
-        let tag = code.tag_of(limit);
-        let words = Words(self.stale_at() | tag, lasts << FRACTION_BITS | fraction);
-        (tag != NO_TAG).then_some(words)
+        let tag = code.tag_of(limit)? | if fraction > 0 { FRACTIONAL } else { 0 };
+        Some(Words(self.stale_at() | tag, lasts << bits | fraction))
     }
 
     #[inline(always)]
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
-        if words.ticket().is_some() {
+        if words.is_beside() {
             return None;
         }
-        let fraction = words.1 & ((1 << FRACTION_BITS) - 1);
+        let limit = code.limit_of((words.0 >> LIMIT_SHIFT) % LIMIT_IDS as u64);
+        let bits = fraction_bits(limit, words.0 & FRACTIONAL != 0);
+        let fraction = words.1 & ((1 << bits) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
-        let charged = clear.saturating_sub(words.1 >> FRACTION_BITS);
-        let limit = code.limit_of(words.0 >> LIMIT_SHIFT);
+        let charged = clear.saturating_sub(words.1 >> bits);
         (limit > 0).then(|| Self::new(limit, charged, clear, fraction))
     }
 
@@ -156,17 +201,22 @@ impl Inline for Debt {
 
 impl Inline for WholeDebt {
     #[inline(always)]
+    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
+        Code::of_bucket(meter, limits)
+    }
+
+    #[inline(always)]
     fn encode(self, code: Code<'_>) -> Option<Words> {
-        let fits = self.lasts >> (64 - FRACTION_BITS) == 0 && code.tag != NO_TAG;
-        fits.then_some(Words(self.clear | code.tag, self.lasts << FRACTION_BITS))
+        // No meter that a whole debt suits takes longer to refill than fits.
+        const { assert!(WholeDebt::LONGEST >> SECOND_BITS == 0) };
+        Some(Words(self.clear | code.tag, self.lasts))
     }
 
     /// `None` for a state that lies beside the table, has a fraction or another limit.
     #[inline(always)]
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
         let clear = words.0 ^ code.tag;
-        let whole = words.1 << (64 - FRACTION_BITS) == 0;
-        (clear <= MAX_EXACT && whole).then_some(Self { clear, lasts: words.1 >> FRACTION_BITS })
+        (clear <= MAX_EXACT).then_some(Self { clear, lasts: words.1 })
     }
 
     #[inline(always)]
@@ -178,6 +228,13 @@ impl Inline for WholeDebt {
     fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         self.standing(meter, now)
     }
+}
+
+/// How many bits of a bucket's second word are for its fraction of a microsecond, which is below the
+/// limit.
+#[inline(always)]
+fn fraction_bits(limit: u64, fractional: bool) -> u32 {
+    if fractional { u64::BITS - limit.leading_zeros() } else { 0 }
 }
 
 /// The state as words, or `None` if it is too large for a slot.
@@ -192,9 +249,6 @@ pub(super) fn encode(state: &State, code: Code<'_>) -> Option<Words> {
 
 /// The state of words that are not empty, or `None` if it lies beside the table.
 pub(super) fn decode(words: Words, code: Code<'_>) -> Option<State> {
-    if words.ticket().is_some() {
-        return None;
-    }
     match code.meter.algorithm() {
         Algorithm::FixedWindow => Window::decode(words, code).map(State::FixedWindow),
         Algorithm::SlidingWindow => Windows::decode(words, code).map(State::SlidingWindow),
@@ -216,19 +270,30 @@ pub(super) struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    #[inline(always)]
-    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Self {
-        let tag = match meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => limits.tag(meter.limit()),
-            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => 0,
-        };
-        Self { meter, limits, tag }
+    /// What it takes for the states of a meter's algorithm.
+    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Option<Self> {
+        match meter.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::of_bucket(meter, limits),
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
+                Some(Self::of_window(meter, limits))
+            }
+        }
     }
 
     #[inline(always)]
-    fn tag_of(self, limit: u64) -> u64 {
+    fn of_bucket(meter: &'a Meter, limits: &'a Limits) -> Option<Self> {
+        Some(Self { meter, limits, tag: limits.tag(meter.limit())? })
+    }
+
+    #[inline(always)]
+    fn of_window(meter: &'a Meter, limits: &'a Limits) -> Self {
+        Self { meter, limits, tag: 0 }
+    }
+
+    #[inline(always)]
+    fn tag_of(self, limit: u64) -> Option<u64> {
         match limit == self.meter.limit() {
-            true => self.tag,
+            true => Some(self.tag),
             false => self.limits.tag(limit),
         }
     }
@@ -245,10 +310,10 @@ impl<'a> Code<'a> {
 /// Numbers for limits: buckets remember which limit they were written under, and there are far fewer
 /// limits than buckets.
 ///
-/// The first thousand get a number each, for good; buckets with other limits lie beside the table.
+/// The first five hundred get a number each, for good; buckets with other limits lie beside the table.
 pub(super) struct Limits {
     // Where a limit may stand is given by its low bits; 0: free.
-    known: Box<[AtomicU64; LIMIT_IDS]>,
+    known: [AtomicU64; LIMIT_IDS],
 }
 
 /// Places looked at for a limit.
@@ -256,18 +321,19 @@ const PROBES: usize = 8;
 
 impl Limits {
     pub(super) fn new() -> Self {
-        Self { known: Box::new(std::array::from_fn(|_| AtomicU64::new(0))) }
+        Self { known: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// The number of `limit` where it stands in a word, or [`NO_TAG`] if there is none left for it.
+    /// The number of `limit` where it stands in a word, or `None` if there is none left for it.
     #[inline(always)]
-    fn tag(&self, limit: u64) -> u64 {
+    fn tag(&self, limit: u64) -> Option<u64> {
         // People's limits differ in their low bits well enough.
         let first = limit % LIMIT_IDS as u64;
-        match self.limit(first as usize) == limit {
-            true => first << LIMIT_SHIFT,
-            false => self.probe(first, limit).map_or(NO_TAG, |id| id << LIMIT_SHIFT),
-        }
+        let id = match self.limit(first as usize) == limit {
+            true => first,
+            false => self.probe(first, limit)?,
+        };
+        Some(id << LIMIT_SHIFT)
     }
 
     /// Looks for `limit` from its first place on, and gives it the first that is free.
@@ -287,5 +353,93 @@ impl Limits {
     #[inline(always)]
     fn limit(&self, id: usize) -> u64 {
         self.known[id % LIMIT_IDS].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Micros;
+
+    /// Numbers of every size up to `most`, round and odd.
+    fn numbers(most: u64) -> impl Iterator<Item = u64> + Clone {
+        let powers = (0..54).map(|bit| 1 << bit);
+        let around = powers.flat_map(|power: u64| [power - 1, power, power + 1, power * 3 / 2]);
+        around.filter(move |number| *number <= most)
+    }
+
+    fn meter(limit: u64, algorithm: Algorithm) -> Option<Meter> {
+        let period = crate::Period::new(Micros::new(86_400_000_000))?;
+        Meter::new(crate::Quota::new(limit, period)?, algorithm).ok()
+    }
+
+    /// Checks that a state which fits comes back as it went in; says whether it fits.
+    fn comes_back<T: Inline + std::fmt::Debug + PartialEq>(state: T, meter: &Meter) -> bool {
+        let limits = Limits::new();
+        let code = T::code(meter, &limits).unwrap();
+        let words = state.encode(code);
+        if let Some(words) = words {
+            assert!(!words.is_empty() && words.1 >> SECOND_BITS == 0, "{words:x?}");
+            assert_eq!(T::decode(words, code), Some(state), "{words:x?} of {meter}");
+        }
+        words.is_some()
+    }
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    #[test]
+    fn debts_come_back_whatever_their_limit_and_fraction() {
+        let mut fitting = 0;
+        for limit in numbers(94_906_265).filter(|limit| *limit > 0) {
+            let meter = meter(limit, Algorithm::TokenBucket).unwrap();
+            for lasts in numbers(1 << 45) {
+                for fraction in [0, 1, limit / 2, limit - 1].map(|fraction| fraction % limit) {
+                    let debt = Debt::new(limit, NOW, NOW + lasts, fraction);
+                    let fits = comes_back(debt, &meter);
+                    fitting += usize::from(fits);
+                    let whole = fraction == 0 && lasts >> SECOND_BITS == 0;
+                    assert!(fits || !whole, "twelve whole days of debt fit: {debt:?}");
+                }
+            }
+        }
+        assert!(fitting > 10_000, "{fitting}");
+    }
+
+    #[test]
+    fn whole_debts_are_read_alike_by_both() {
+        let limits = Limits::new();
+        let meter = meter(1_000, Algorithm::TokenBucket).unwrap();
+        for lasts in numbers(WholeDebt::LONGEST) {
+            let whole = WholeDebt { clear: NOW + lasts, lasts };
+            assert!(comes_back(whole, &meter));
+            let code = Code::new(&meter, &limits).unwrap();
+            let debt = Debt::decode(whole.encode(code).unwrap(), code).unwrap();
+            assert_eq!(debt.parts(), (1_000, NOW, NOW + lasts, 0));
+            assert_eq!(debt.encode(code), whole.encode(code));
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_no_whole_debt() {
+        let limits = Limits::new();
+        let meter = meter(7, Algorithm::TokenBucket).unwrap();
+        let code = Code::new(&meter, &limits).unwrap();
+        let words = Debt::new(7, NOW, NOW + 5, 3).encode(code).unwrap();
+        assert_eq!(WholeDebt::decode(words, code), None);
+    }
+
+    #[test]
+    fn windows_come_back_as_long_as_their_counts_fit() {
+        let window = meter(1 << 52, Algorithm::FixedWindow).unwrap();
+        let windows = meter(94_906_265, Algorithm::SlidingWindow).unwrap();
+        for count in numbers(1 << 53) {
+            let fits = comes_back(Window::new(NOW, count), &window);
+            assert_eq!(fits, count >> COUNTS_BITS == 0, "{count}");
+            for other in [0, 1, 33_554_431, 33_554_432] {
+                let most = count.max(other) >> COUNT_BITS == 0;
+                assert_eq!(comes_back(Windows::new(NOW, count, other), &windows), most, "{count}");
+                assert_eq!(comes_back(Windows::new(NOW, other, count), &windows), most, "{count}");
+            }
+        }
     }
 }

@@ -22,15 +22,15 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::{HomeLine, Link, OverflowLine, Place, Seen, Slot, Words};
+use super::line::{HomeLine, Link, OverflowLine, Seen, Slot, Words};
 use super::segments::{self, Segments, lines_per_page};
 use super::side::Side;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
-/// Keys per 16 homes at which the table grows. Four a line would be full if hashes were even; as
-/// they are, one key in ten then lives in an overflow line, at some 48 bytes per key.
-const KEYS_PER_16_HOMES: usize = 50;
+/// Keys per 16 homes at which the table grows. Five a line would be full if hashes were even; as
+/// they are, one key in twenty then lives in an overflow line, at some 49 bytes per key.
+const KEYS_PER_16_HOMES: usize = 44;
 
 /// Lines looked at to find a slot that gives way.
 const CANDIDATES: usize = 8;
@@ -43,7 +43,7 @@ const SWEEP: usize = 2;
 
 /// See the [module](self).
 pub(super) struct Table {
-    homes: Segments<4, 16, { lines_per_page(16) }>,
+    homes: Segments<5, 0, { lines_per_page(128) }>,
     // How many homes there are and the mask that names them: see [`Shape`].
     shape: AtomicU64,
     overflow: Overflow,
@@ -59,7 +59,7 @@ pub(super) struct Table {
 
 /// Overflow lines, in use or spare.
 struct Overflow {
-    lines: Segments<2, 8, { lines_per_page(8) }>,
+    lines: Segments<2, 1, { lines_per_page(64) }>,
     unused: Mutex<Unused>,
 }
 
@@ -125,10 +125,16 @@ impl Table {
 
     /// Asks for the first overflow line of a home ahead of time.
     #[inline(always)]
-    pub(super) fn prefetch_overflow(&self, home: Home<'_>) {
-        if let Some(next) = home.line.link().next() {
+    pub(super) fn prefetch_overflow(&self, home: &HomeLine) {
+        if let Some(next) = home.link().next() {
             self.overflow.lines.get(next).prefetch();
         }
+    }
+
+    /// The overflow line that continues a home `seen` so.
+    #[inline(always)]
+    pub(super) fn overflow_line(&self, seen: Seen) -> Option<&OverflowLine> {
+        Some(self.overflow.lines.get(seen.next()?))
     }
 
     /// The home with a number below the count.
@@ -141,18 +147,14 @@ impl Table {
         Shape(self.shape.load(Ordering::Acquire))
     }
 
-    /// Where `fingerprint` is and its state: true only as long as the home's header is as `seen`.
-    #[inline(always)]
+    /// Where `fingerprint` is: true only as long as the home's header is as `seen`.
     pub(super) fn find<'t>(
         &'t self,
         home: Home<'t>,
         seen: Seen,
         fingerprint: Fingerprint,
-    ) -> Option<(Place<'t>, Words)> {
-        home.line.find(fingerprint).or_else(|| {
-            let place = self.find_from(seen.next()?, fingerprint)?;
-            Some((place, place.state()))
-        })
+    ) -> Option<Slot<'t>> {
+        self.find_from(home.line, seen.next(), fingerprint)
     }
 
     /// Where `fingerprint` is. Only under the lock.
@@ -160,39 +162,40 @@ impl Table {
         &'t self,
         home: Home<'t>,
         fingerprint: Fingerprint,
-    ) -> Option<Place<'t>> {
-        match home.line.find(fingerprint) {
-            Some((place, _)) => Some(place),
-            None => self.find_from(home.line.link().next()?, fingerprint),
-        }
+    ) -> Option<Slot<'t>> {
+        self.find_from(home.line, home.line.link().next(), fingerprint)
     }
 
-    /// Searches the chain of overflow lines that starts at `first`.
+    /// Searches a home and the chain of overflow lines that starts at `next`.
     #[inline(never)]
-    fn find_from(&self, first: usize, fingerprint: Fingerprint) -> Option<Place<'_>> {
-        self.overflow.chain(Some(first)).find_map(|line| Some(line.find(fingerprint)?.0))
+    fn find_from<'t>(
+        &'t self,
+        home: &'t HomeLine,
+        next: Option<usize>,
+        fingerprint: Fingerprint,
+    ) -> Option<Slot<'t>> {
+        let chained = || self.overflow.chain(next).find_map(|line| line.find_any(fingerprint));
+        home.find_any(fingerprint).or_else(chained)
     }
 
-    /// A place for a new key, its state still to be set. Only under the lock.
+    /// Adds a new key with its state. Only under the lock.
     ///
     /// Says also whether the key is one more; the caller then owes a [`Table::tend`] once it has
     /// unlocked.
-    pub(super) fn insert<'t>(
-        &'t self,
-        home: Home<'t>,
+    pub(super) fn insert(
+        &self,
+        home: Home<'_>,
         fingerprint: Fingerprint,
+        words: Words,
         now: Timestamp,
-    ) -> (Place<'t>, bool) {
-        let stale = |slot: &Slot<'_>| {
-            let words = slot.place.state();
-            !words.is_empty() && is_stale(words, now)
-        };
+    ) -> bool {
+        let stale = |slot: &Slot<'_>| !slot.state().is_empty() && is_stale(slot.state(), now);
         if let Some(slot) = self.slots(home).find(stale) {
-            self.discard_side(slot.place.state());
-            slot.set_fingerprint(fingerprint);
-            return (slot.place, false);
+            self.discard_side(slot);
+            slot.set(fingerprint, words);
+            return false;
         }
-        let empty = self.slots(home).find(|slot| slot.place.state().is_empty());
+        let empty = self.slots(home).find(|slot| slot.state().is_empty());
         let slot = empty.unwrap_or_else(|| {
             let next = self.overflow.open();
             let last = self.overflow.chain(home.line.link().next()).last();
@@ -200,15 +203,15 @@ impl Table {
             let mut slots = self.overflow.lines.get(next).slots();
             slots.next().expect("an overflow line has slots")
         });
-        slot.set_fingerprint(fingerprint);
+        slot.set(fingerprint, words);
         self.keys.fetch_add(1, Ordering::Relaxed);
-        (slot.place, true)
+        true
     }
 
     /// Forgets a key. Only under the lock.
-    pub(super) fn remove(&self, place: Place<'_>) {
-        self.discard_side(place.state());
-        place.set_state(Words::EMPTY);
+    pub(super) fn remove(&self, slot: Slot<'_>) {
+        self.discard_side(slot);
+        slot.set_state(Words::EMPTY);
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -267,10 +270,10 @@ impl Table {
             return;
         };
         let _locked = home.line.lock();
-        if let Some(place) = self.nearest(home) {
-            let live = !is_stale(place.state(), now);
+        if let Some(slot) = self.nearest(home) {
+            let live = !is_stale(slot.state(), now);
             self.evictions.fetch_add(usize::from(live), Ordering::Relaxed);
-            self.remove(place);
+            self.remove(slot);
         }
     }
 
@@ -315,7 +318,7 @@ impl Table {
     /// Whether sweeping a home, seen as it is, would free a slot or an overflow line: something in
     /// its own line is stale, or there is room in it for what is chained to it.
     fn is_untidy(&self, home: Home<'_>, seen: Seen, now: Timestamp) -> bool {
-        home.line.slots().map(|slot| slot.place.state()).any(|words| match words.is_empty() {
+        home.line.slots().map(Slot::state).any(|words| match words.is_empty() {
             true => seen.next().is_some(),
             false => is_stale(words, now),
         })
@@ -325,11 +328,9 @@ impl Table {
     ///
     /// Chained lines are not looked at, for each would cost a cache miss; sweeping brings what they
     /// hold into the home's line as that empties.
-    fn nearest<'t>(&self, home: Home<'t>) -> Option<Place<'t>> {
-        let places = home.line.slots().map(|slot| slot.place);
-        places
-            .filter(|place| !place.state().is_empty())
-            .min_by_key(|place| place.state().stale_at())
+    fn nearest<'t>(&self, home: Home<'t>) -> Option<Slot<'t>> {
+        let occupied = home.line.slots().filter(|slot| !slot.state().is_empty());
+        occupied.min_by_key(|slot| slot.state().stale_at())
     }
 
     /// All slots of a home, those chained to it last. Only under the lock.
@@ -343,9 +344,9 @@ impl Table {
     fn live(&self, home: Home<'_>, now: Timestamp) -> Entries {
         let mut live = Entries::new();
         for slot in self.slots(home) {
-            match slot.place.state() {
+            match slot.state() {
                 words if words.is_empty() => {}
-                words if is_stale(words, now) => self.remove(slot.place),
+                words if is_stale(words, now) => self.remove(slot),
                 words => live.push((slot.fingerprint(), words)),
             }
         }
@@ -367,8 +368,8 @@ impl Table {
         self.overflow.close(link);
     }
 
-    fn discard_side(&self, words: Words) {
-        if let Some(ticket) = words.ticket() {
+    fn discard_side(&self, slot: Slot<'_>) {
+        if let Some(ticket) = slot.state().ticket(slot.fingerprint()) {
             self.side.discard(ticket);
         }
     }
@@ -383,11 +384,10 @@ fn fill<'t>(
     entries: &mut impl Iterator<Item = (Fingerprint, Words)>,
 ) {
     for slot in slots {
-        let entry = entries.next();
-        if let Some((fingerprint, _)) = entry {
-            slot.set_fingerprint(fingerprint);
+        match entries.next() {
+            Some((fingerprint, words)) => slot.set(fingerprint, words),
+            None => slot.set_state(Words::EMPTY),
         }
-        slot.place.set_state(entry.map_or(Words::EMPTY, |(_, words)| words));
     }
 }
 
