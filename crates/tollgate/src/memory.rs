@@ -10,8 +10,7 @@ use std::borrow::Borrow;
 use std::future::{Future, ready};
 use std::mem;
 
-use crate::algorithm::Ask;
-use crate::charge::{ChargeSet, Cost, Enforcement, Op};
+use crate::charge::{ChargeSet, Cost, Op};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::Key;
@@ -216,23 +215,9 @@ impl<C: Clock> MemoryStore<C> {
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Vec<Decision> {
-        let meter = meter.borrow();
-        let (op, enforcement) = (Op::Take(Ask::exactly(cost)), Enforcement::Enforce);
-        let now = self.clock.now();
         let keys = keys.into_iter();
-        let mut ahead = keys.clone();
-        let mut fetch = || ahead.next().map(|key| self.fetch(key.into().as_ref(), meter));
-        let mut on_their_way: [Option<Found<'_>>; AHEAD] = std::array::from_fn(|_| fetch());
         let mut decisions = Vec::with_capacity(keys.size_hint().0);
-        for (turn, key) in keys.enumerate() {
-            let found = mem::replace(&mut on_their_way[turn % AHEAD], fetch());
-            self.fetch_more(on_their_way[(turn + AHEAD / 2) % AHEAD]);
-            let key: Key<'_> = key.into();
-            // An iterator whose clone ends sooner than itself costs time, not correctness.
-            let found = found.unwrap_or_else(|| self.fetch(key.as_ref(), meter));
-            let question = Question { key: key.as_ref(), meter, op, enforcement, now };
-            decisions.push(self.decide_found(question, found));
-        }
+        self.decide_many(keys, meter.borrow(), cost, |decision| decisions.push(decision));
         decisions
     }
 

@@ -210,7 +210,7 @@ impl Calibrated {
             word.store(value, Ordering::Relaxed);
         }
         let slow = if counter::is_quick() { 0 } else { SLOW };
-        self.version.store(version + VERSION | slow, Ordering::Release);
+        self.version.store((version + VERSION) | slow, Ordering::Release);
     }
 }
 

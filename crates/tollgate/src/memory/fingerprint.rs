@@ -1,6 +1,6 @@
 //! Buckets are known by a keyed hash of their name, not by the name.
 //!
-//! Two hashes with independent random keys, computed in one pass, make 128 bits, of which 88 are
+//! Two hashes with independent random keys make 128 bits, of which 88 are
 //! kept: 64 in one word, part of which also says where in the table the bucket lives, and 24 beside
 //! part of the state. Nobody outside the process knows the keys, so nobody can engineer a collision;
 //! that any two of 8 million live buckets share a fingerprint by accident has a chance of one in
@@ -8,8 +8,8 @@
 //! would have to be looked for in a second place.
 //!
 //! Each hash multiplies two words, one of them mixed with the state and one with a secret, into 128
-//! bits and folds the halves together: the scheme of wyhash and ahash. One pass instead of two
-//! separate hashers takes a tenth of the instructions of a decision away.
+//! bits and folds the halves together: the scheme of wyhash and ahash. The low word says where to
+//! look, so it comes first, and the high bits are worked out while the line is on its way.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -32,15 +32,16 @@ pub(super) const HIGH_SHIFT: u32 = 40;
 /// Makes fingerprints; each store has secrets of its own.
 pub(super) struct Fingerprinter {
     low: Secrets,
+    // What meets the kind of a bucket.
+    low_end: u64,
     high: Secrets,
 }
 
-/// What keys one hash: where its state starts, what meets every block, what meets the end.
+/// What keys one hash: where its state starts, and what meets every block.
 #[derive(Clone, Copy)]
 struct Secrets {
     start: u64,
     block: u64,
-    end: u64,
 }
 
 impl Fingerprinter {
@@ -48,53 +49,58 @@ impl Fingerprinter {
         let random = RandomState::new();
         // A model checker needs every run to be the same.
         let secret = |index: u64| if cfg!(loom) { !index } else { random.hash_one(index) };
-        let secrets = |first: u64| Secrets {
-            start: secret(first),
-            block: secret(first + 1),
-            end: secret(first + 2),
-        };
-        Self { low: secrets(0), high: secrets(3) }
+        let secrets = |first: u64| Secrets { start: secret(first), block: secret(first + 1) };
+        Self { low: secrets(0), low_end: secret(2), high: secrets(3) }
     }
 
     /// The fingerprint of the bucket that a key, an algorithm and a period name.
-    #[inline(always)]
     pub(super) fn of(&self, key: KeyRef<'_>, meter: &Meter) -> Fingerprint {
-        // What the meter's kind leaves over tells a rule's key from one made by hand.
-        let kind = meter.kind() ^ (u64::from(key.scope) << 52);
-        let (low, high) = self.hash(key.text, kind);
-        Fingerprint { low, high: high >> HIGH_SHIFT << HIGH_SHIFT }
+        Fingerprint { low: self.low(key, meter), high: self.high(key) }
     }
 
-    /// Both hashes of `text`, for a `kind` of it.
+    /// The low word of [`Fingerprinter::of`]: enough to know where to look.
     #[inline(always)]
-    fn hash(&self, text: &[u8], kind: u64) -> (u64, u64) {
-        let Self { low, high } = self;
-        let mut states = (low.start, high.start);
-        let mut take = |first: u64, last: u64| {
-            states.0 = fold(first ^ states.0, last ^ low.block);
-            states.1 = fold(first ^ states.1, last ^ high.block);
+    pub(super) fn low(&self, key: KeyRef<'_>, meter: &Meter) -> u64 {
+        // What the meter's kind leaves over tells a rule's key from one made by hand.
+        self.low_of(key.text, meter.kind() ^ (u64::from(key.scope) << 52))
+    }
+
+    /// The high bits of [`Fingerprinter::of`].
+    ///
+    /// They know nothing of algorithms and periods: that the low word does is enough.
+    #[inline(always)]
+    pub(super) fn high(&self, key: KeyRef<'_>) -> u64 {
+        self.high.hash(key.text) >> HIGH_SHIFT << HIGH_SHIFT
+    }
+
+    #[inline(always)]
+    fn low_of(&self, text: &[u8], kind: u64) -> u64 {
+        // The kind is public, as the text is: each meets a secret of its own, lest a change in the one
+        // be made up for by a change in the other.
+        fold(self.low.hash(text) ^ text.len() as u64, self.low_end ^ kind)
+    }
+}
+
+impl Secrets {
+    /// The hash of `text`; whoever needs the length to tell mixes it in.
+    #[inline(always)]
+    fn hash(&self, text: &[u8]) -> u64 {
+        let mut state = self.start;
+        let mut take = |(first, last): (u64, u64)| {
+            state = fold(first ^ state, last ^ self.block);
         };
         // Most keys have one block or two, and no loop for them.
         if let Some((block, mut rest)) = text.split_first_chunk().filter(|_| text.len() > BLOCK) {
-            let (first, last) = words(block);
-            take(first, last);
+            take(words(block));
             while let Some((block, more)) = rest.split_first_chunk().filter(|_| rest.len() > BLOCK)
             {
-                let (first, last) = words(block);
-                take(first, last);
+                take(words(block));
                 rest = more;
             }
         }
         // The last block overlaps the one before, so that no length needs a shorter read.
-        let (first, last) = match text.last_chunk() {
-            Some(block) => words(block),
-            None => short_words(text),
-        };
-        take(first, last);
-        // The kind is public, as the text is: each meets a secret of its own, lest a change in the one
-        // be made up for by a change in the other. That the low hash knows it and the length is
-        // enough.
-        (fold(states.0 ^ text.len() as u64, low.end ^ kind), states.1)
+        take(text.last_chunk().map_or_else(|| short_words(text), words));
+        state
     }
 }
 
@@ -137,6 +143,13 @@ mod tests {
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::key::Key;
+
+    impl Fingerprinter {
+        /// Both hashes of `text`, for a `kind` of it.
+        fn hash(&self, text: &[u8], kind: u64) -> (u64, u64) {
+            (self.low_of(text, kind), self.high.hash(text))
+        }
+    }
 
     #[test]
     fn texts_of_every_length_that_differ_in_one_bit_differ_in_half_the_bits() {

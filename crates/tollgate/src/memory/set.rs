@@ -61,12 +61,12 @@ impl<C: Clock> MemoryStore<C> {
     fn lock_all(&self, fingerprints: &[Fingerprint]) -> SmallVec<[Locked<'_, 5, 0>; 4]> {
         loop {
             let mut homes: SmallVec<[Home<'_>; 4]> =
-                fingerprints.iter().map(|fingerprint| self.table.home(*fingerprint)).collect();
+                fingerprints.iter().map(|fingerprint| self.table.home(fingerprint.low)).collect();
             homes.sort_unstable_by_key(|home| home.index);
             homes.dedup_by_key(|home| home.index);
             let locked = homes.iter().map(|home| home.line.lock()).collect();
             // A split before we had the lock may have moved one of them.
-            let home = |fingerprint: &Fingerprint| self.table.home(*fingerprint).index;
+            let home = |fingerprint: &Fingerprint| self.table.home(fingerprint.low).index;
             let known = |index| homes.iter().any(|home| home.index == index);
             if fingerprints.iter().map(home).all(known) {
                 return locked;
@@ -75,7 +75,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn spot(&self, fingerprint: Fingerprint) -> Spot<'_> {
-        let home = self.table.home(fingerprint);
+        let home = self.table.home(fingerprint.low);
         Spot { fingerprint, home, slot: self.table.find_locked(home, fingerprint) }
     }
 

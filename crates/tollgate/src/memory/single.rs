@@ -1,10 +1,12 @@
 //! Deciding one charge: read without a lock, evaluate, lock only to write.
 
-use super::MemoryStore;
+use std::mem;
+
 use super::fingerprint::Fingerprint;
 use super::line::{HomeLine, Seen, Slot, Words};
 use super::slot::{Code, Inline};
 use super::table::Home;
+use super::{AHEAD, MemoryStore};
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
@@ -12,7 +14,7 @@ use crate::algorithm::{Algorithm, Ask, Evaluation, outcome, reading};
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
-use crate::key::KeyRef;
+use crate::key::{Key, KeyRef};
 use crate::meter::Meter;
 use crate::sync::spin_loop;
 use crate::time::Timestamp;
@@ -75,6 +77,13 @@ enum Miss {
     NotInline,
 }
 
+/// A home as somebody saw it.
+#[derive(Clone, Copy)]
+struct Sight<'t> {
+    line: &'t HomeLine,
+    seen: Seen,
+}
+
 /// A fingerprint and the line it lived in a moment ago, if anywhere.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'t> {
@@ -83,6 +92,11 @@ pub(super) struct Found<'t> {
 }
 
 impl<'a> Question<'a> {
+    #[inline(always)]
+    fn new(key: KeyRef<'a>, meter: &'a Meter, op: Op, now: Timestamp) -> Self {
+        Self { key, meter, op, enforcement: Enforcement::Enforce, now }
+    }
+
     pub(super) fn of(charge: &'a Charge<'a>, now: Timestamp) -> Self {
         let Charge { key, meter, op, enforcement } = charge;
         Self { key: key.as_ref(), meter, op: *op, enforcement: *enforcement, now }
@@ -110,10 +124,17 @@ impl<C: Clock> MemoryStore<C> {
     /// Finds the home of a key and asks for its line ahead of time.
     #[inline(always)]
     pub(super) fn fetch(&self, key: KeyRef<'_>, meter: &Meter) -> Found<'_> {
-        let fingerprint = self.fingerprinter.of(key, meter);
-        let line = self.table.home(fingerprint).line;
+        let (low, line) = self.fetch_line(key, meter);
+        Found { fingerprint: Fingerprint { low, high: self.fingerprinter.high(key) }, line }
+    }
+
+    /// The low word of a key's fingerprint and the line of its home, which is asked for.
+    #[inline(always)]
+    fn fetch_line(&self, key: KeyRef<'_>, meter: &Meter) -> (u64, &HomeLine) {
+        let low = self.fingerprinter.low(key, meter);
+        let line = self.table.home(low).line;
         line.prefetch();
-        Found { fingerprint, line }
+        (low, line)
     }
 
     /// Asks for what continues a home, which has arrived by now.
@@ -157,20 +178,67 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
     ) -> Decision {
         let key = KeyRef { text, scope };
-        // The line is on its way while the clock is read.
-        let found = self.fetch(key, meter);
+        let (low, line) = self.fetch_line(key, meter);
+        // While the line is on its way.
         let now = self.clock.now();
-        let op = ask::<TAKES>(cost);
-        let question = Question { key, meter, op, enforcement: Enforcement::Enforce, now };
+        let fingerprint = Fingerprint { low, high: self.fingerprinter.high(key) };
+        let found = Found { fingerprint, line };
+        let question = Question::new(key, meter, ask::<TAKES>(cost), now);
         self.decide_inline::<T>(question, Ask::exactly(cost), found)
+    }
+
+    /// Takes `cost` units from the bucket of each key, and hands over the decisions.
+    #[inline(always)]
+    pub(super) fn decide_many<'k, K: Into<Key<'k>>>(
+        &self,
+        keys: impl Iterator<Item = K> + Clone,
+        meter: &Meter,
+        cost: Cost,
+        each: impl FnMut(Decision),
+    ) {
+        match Kind::of(meter, Ask::exactly(cost)) {
+            Some(Kind::WholeDebt) => self.decide_many_as::<WholeDebt, K>(keys, meter, cost, each),
+            Some(Kind::Debt) => self.decide_many_as::<Debt, K>(keys, meter, cost, each),
+            Some(Kind::Window) => self.decide_many_as::<Window, K>(keys, meter, cost, each),
+            Some(Kind::Windows) => self.decide_many_as::<Windows, K>(keys, meter, cost, each),
+            None => {
+                let now = self.clock.now();
+                let op = ask::<true>(cost);
+                keys.map(K::into)
+                    .map(|key| self.decide_alone(Question::new(key.as_ref(), meter, op, now)))
+                    .for_each(each);
+            }
+        }
+    }
+
+    /// The same on states of one kind: the lines are fetched some keys ahead of their turn.
+    fn decide_many_as<'k, T: Inline, K: Into<Key<'k>>>(
+        &self,
+        keys: impl Iterator<Item = K> + Clone,
+        meter: &Meter,
+        cost: Cost,
+        mut each: impl FnMut(Decision),
+    ) {
+        let now = self.clock.now();
+        let mut ahead = keys.clone();
+        let mut fetch = || ahead.next().map(|key| self.fetch(key.into().as_ref(), meter));
+        let mut on_their_way: [Option<Found<'_>>; AHEAD] = std::array::from_fn(|_| fetch());
+        for (turn, key) in keys.enumerate() {
+            let found = mem::replace(&mut on_their_way[turn % AHEAD], fetch());
+            self.fetch_more(on_their_way[(turn + AHEAD / 2) % AHEAD]);
+            let key: Key<'_> = key.into();
+            // An iterator whose clone ends sooner than itself costs time, not correctness.
+            let found = found.unwrap_or_else(|| self.fetch(key.as_ref(), meter));
+            let question = Question::new(key.as_ref(), meter, ask::<true>(cost), now);
+            each(self.decide_inline::<T>(question, Ask::exactly(cost), found));
+        }
     }
 
     /// Decides one charge whose op or algorithm is a rare one.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_rarely(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
-        let now = self.clock.now();
-        self.decide_alone(Question { key, meter, op, enforcement: Enforcement::Enforce, now })
+        self.decide_alone(Question::new(key, meter, op, self.clock.now()))
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
@@ -220,7 +288,7 @@ impl<C: Clock> MemoryStore<C> {
             slot.set_state_of(fingerprint, words);
             line.unlock_seen(seen);
         };
-        match self.attempt::<T>(question, ask, code, line, seen, Some(words), write) {
+        match attempt::<T>(question, ask, code, Sight { line, seen }, Some(words), write) {
             Ok(decision) => decision,
             Err(_) => out_of_line(move || self.decide_anywhere::<T>(question, ask, fingerprint)),
         }
@@ -242,7 +310,7 @@ impl<C: Clock> MemoryStore<C> {
                 slot.set_state_of(fingerprint, words);
                 line.unlock_seen(seen);
             };
-            self.attempt::<T>(question, ask, code, line, seen, Some(words), write)
+            attempt::<T>(question, ask, code, Sight { line, seen }, Some(words), write)
         });
         match attempt {
             Some(Ok(decision)) => decision,
@@ -262,62 +330,18 @@ impl<C: Clock> MemoryStore<C> {
             return self.decide_alone(question);
         };
         loop {
-            let home = self.table.home(fingerprint);
+            let home = self.table.home(fingerprint.low);
             let attempt = self.table.see(home).ok_or(Miss::Overtaken).and_then(|seen| {
                 let slot = self.table.find(home, seen, fingerprint);
                 let words = slot.map(Slot::state);
                 let write = |words| self.write(home, slot, fingerprint, words, question.now);
-                self.attempt::<T>(question, ask, code, home.line, seen, words, write)
+                let sight = Sight { line: home.line, seen };
+                attempt::<T>(question, ask, code, sight, words, write)
             });
             match attempt {
                 Ok(decision) => return decision,
                 Err(Miss::Overtaken) => spin_loop(),
                 Err(Miss::NotInline) => return self.decide_alone(question),
-            }
-        }
-    }
-
-    /// Tries to decide one charge on the state in `words`, which were read from a home `seen` so.
-    ///
-    /// Evaluates without a lock, and locks only to write: by exchanging the very header that was
-    /// read, so that success means nothing has changed since. `write` replaces the state and
-    /// unlocks.
-    #[inline(always)]
-    fn attempt<T: Inline>(
-        &self,
-        question: Question<'_>,
-        ask: Ask,
-        code: Code<'_>,
-        line: &HomeLine,
-        seen: Seen,
-        words: Option<Words>,
-        write: impl FnOnce(Words),
-    ) -> Result<Decision, Miss> {
-        let Question { meter, now, .. } = question;
-        let state = match words {
-            None => T::default(),
-            Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
-        };
-        match state.evaluate(meter, ask, now) {
-            Evaluation::Fits { units, delay, delta, after } if question.takes() => {
-                let words = delta.encode(code).ok_or(Miss::NotInline)?;
-                if !line.lock_unchanged(seen) {
-                    return Err(Miss::Overtaken);
-                }
-                write(words);
-                let reading = reading(meter, after, Retry::Now, delay, units);
-                Ok(question.decision(Verdict::Allow, reading))
-            }
-            evaluation => {
-                let (verdict, retry, delay) = evaluation.verdict();
-                let standing = match evaluation {
-                    Evaluation::Fits { .. } => state.standing(meter, now),
-                    Evaluation::Exceeds { present, .. } => present,
-                };
-                if !line.unchanged(seen) {
-                    return Err(Miss::Overtaken);
-                }
-                Ok(question.decision(verdict, reading(meter, standing, retry, delay, 0)))
             }
         }
     }
@@ -342,6 +366,49 @@ impl<C: Clock> MemoryStore<C> {
         drop(locked);
         if added {
             self.table.tend(home.index, now);
+        }
+    }
+}
+
+/// Tries to decide one charge on the state in `words`, which were read from a home `seen` so.
+///
+/// Evaluates without a lock, and locks only to write: by exchanging the very header that was
+/// read, so that success means nothing has changed since. `write` replaces the state and
+/// unlocks.
+#[inline(always)]
+fn attempt<T: Inline>(
+    question: Question<'_>,
+    ask: Ask,
+    code: Code<'_>,
+    Sight { line, seen }: Sight<'_>,
+    words: Option<Words>,
+    write: impl FnOnce(Words),
+) -> Result<Decision, Miss> {
+    let Question { meter, now, .. } = question;
+    let state = match words {
+        None => T::default(),
+        Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
+    };
+    match state.evaluate(meter, ask, now) {
+        Evaluation::Fits { units, delay, delta, after } if question.takes() => {
+            let words = delta.encode(code).ok_or(Miss::NotInline)?;
+            if !line.lock_unchanged(seen) {
+                return Err(Miss::Overtaken);
+            }
+            write(words);
+            let reading = reading(meter, after, Retry::Now, delay, units);
+            Ok(question.decision(Verdict::Allow, reading))
+        }
+        evaluation => {
+            let (verdict, retry, delay) = evaluation.verdict();
+            let standing = match evaluation {
+                Evaluation::Fits { .. } => state.standing(meter, now),
+                Evaluation::Exceeds { present, .. } => present,
+            };
+            if !line.unchanged(seen) {
+                return Err(Miss::Overtaken);
+            }
+            Ok(question.decision(verdict, reading(meter, standing, retry, delay, 0)))
         }
     }
 }

@@ -115,11 +115,11 @@ impl Table {
         (self.shape() == home.shape).then_some(seen)
     }
 
-    /// The home of a fingerprint at this moment.
+    /// The home of the fingerprints with this low word at this moment.
     #[inline(always)]
-    pub(super) fn home(&self, fingerprint: Fingerprint) -> Home<'_> {
+    pub(super) fn home(&self, low: u64) -> Home<'_> {
         let shape = self.shape();
-        let index = shape.home(fingerprint);
+        let index = shape.home(low);
         Home { shape, index, line: self.homes.get(index) }
     }
 
@@ -294,7 +294,7 @@ impl Table {
         let grown = Shape::of(count + 1);
         let live = self.live(home, now);
         let (moved, kept): (Entries, Entries) =
-            live.into_iter().partition(|(fingerprint, _)| grown.home(*fingerprint) == count);
+            live.into_iter().partition(|(fingerprint, _)| grown.home(fingerprint.low) == count);
         self.refill(home.line, &kept);
         self.refill(self.homes.get(count), &moved);
         self.shape.store(grown.0, Ordering::Release);
@@ -452,11 +452,11 @@ impl Shape {
         self.0 as u32 as usize
     }
 
-    /// The home of a fingerprint: its low bits, one fewer where that home is yet to be split off.
+    /// The home of a low word: its low bits, one fewer where that home is yet to be split off.
     #[inline(always)]
-    fn home(self, fingerprint: Fingerprint) -> usize {
+    fn home(self, low: u64) -> usize {
         let mask = (self.0 >> 32) as usize;
-        let index = fingerprint.low as usize & mask;
+        let index = low as usize & mask;
         if index < self.count() { index } else { index & (mask >> 1) }
     }
 }
