@@ -31,7 +31,9 @@ pub(super) const fn lines_per_page(bytes: usize) -> usize {
 
 /// A growing array of lines, `PER_PAGE` of which make a huge page.
 pub(super) struct Segments<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize> {
-    // The first holds `FIRST` lines, the others as many as all before them, up to `PER_PAGE`.
+    // There from the start, and found at once: all that a store with a few busy keys has.
+    first: Box<[Line<SLOTS, UNUSED>; FIRST]>,
+    // Each as many lines as all before it, up to `PER_PAGE`.
     doubling: Box<[OnceLock<Box<[Line<SLOTS, UNUSED>]>>]>,
     // The first would hold what the doubling ones do, and is never made.
     pages: Box<[OnceLock<Box<Page<SLOTS, UNUSED, PER_PAGE>>>]>,
@@ -49,16 +51,15 @@ impl<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize>
     const PAGE_BITS: u32 = PER_PAGE.ilog2();
     const FITS: () = assert!(PER_PAGE.is_power_of_two());
 
-    /// Room for `lines` lines; the first segment exists at once.
+    /// Room for `lines` lines; the first few exist at once.
     pub(super) fn new(lines: usize) -> Self {
         const { Self::FITS };
-        let doubling = (Self::PAGE_BITS - FIRST_BITS) as usize + 1;
-        let segments = Self {
+        let doubling = Self::PAGE_BITS - FIRST_BITS;
+        Self {
+            first: Box::new(std::array::from_fn(|_| Line::new())),
             doubling: (0..doubling).map(|_| OnceLock::new()).collect(),
             pages: (0..=lines / PER_PAGE).map(|_| OnceLock::new()).collect(),
-        };
-        segments.make(0);
-        segments
+        }
     }
 
     /// The line at `index`, which must have been made.
@@ -66,6 +67,7 @@ impl<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize>
     pub(super) fn get(&self, index: usize) -> &Line<SLOTS, UNUSED> {
         const MADE: &str = "lines are made before they are named";
         match index >> Self::PAGE_BITS {
+            0 if index < FIRST => &self.first[index],
             0 => {
                 let (segment, offset) = doubling_place(index);
                 &self.doubling[segment].get().expect(MADE)[offset]
@@ -77,9 +79,10 @@ impl<const SLOTS: usize, const UNUSED: usize, const PER_PAGE: usize>
     /// Makes sure the line at `index` exists.
     pub(super) fn make(&self, index: usize) {
         match index >> Self::PAGE_BITS {
+            0 if index < FIRST => {}
             0 => {
                 let (segment, _) = doubling_place(index);
-                let lines = FIRST << segment.saturating_sub(1);
+                let lines = FIRST << segment;
                 self.doubling[segment].get_or_init(|| (0..lines).map(|_| Line::new()).collect());
             }
             page => {
@@ -125,16 +128,11 @@ fn ask_for_huge_page(address: *mut std::ffi::c_void) {
 #[cfg(not(all(target_os = "linux", not(miri))))]
 fn ask_for_huge_page(_: *mut std::ffi::c_void) {}
 
-/// The doubling segment and the offset within it of the line at `index`.
+/// The doubling segment and the offset within it of the line at `index`, which is not of the first.
 #[inline(always)]
 fn doubling_place(index: usize) -> (usize, usize) {
-    match index >> FIRST_BITS {
-        0 => (0, index),
-        high => {
-            let doubled = high.ilog2();
-            (doubled as usize + 1, index - (FIRST << doubled))
-        }
-    }
+    let doubled = (index >> FIRST_BITS).ilog2();
+    (doubled as usize, index - (FIRST << doubled))
 }
 
 #[cfg(test)]
