@@ -8,10 +8,22 @@ use http::HeaderValue;
 /// What is kept in place: two limits with names of ordinary length.
 const IN_PLACE: usize = 128;
 
+/// All pairs of digits, `00` to `99`: numbers are written two digits at a time.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut pair = 0;
+    while pair < pairs.len() {
+        pairs[pair] = [b'0' + (pair / 10) as u8, b'0' + (pair % 10) as u8];
+        pair += 1;
+    }
+    pairs
+};
+
 /// ASCII, in place as long as it is short.
 #[derive(Debug)]
 pub(crate) struct Text {
     place: [u8; IN_PLACE],
+    // Bytes in place; all there is room for once there was too little.
     length: usize,
     // Everything, once there is no room in place.
     spilled: Vec<u8>,
@@ -23,41 +35,38 @@ impl Text {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.as_bytes().is_empty()
+        self.length == 0
     }
 
     /// Adds an ASCII character.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, c: char) {
         debug_assert!(c.is_ascii(), "{c:?}");
         self.push_bytes(&[c as u8]);
     }
 
     /// Adds ASCII text.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_str(&mut self, text: &str) {
         debug_assert!(text.is_ascii(), "{text:?}");
         self.push_bytes(text.as_bytes());
     }
 
     /// Adds a number in decimal.
-    #[inline]
-    pub(crate) fn push_integer(&mut self, mut value: u64) {
-        if value < 10 {
-            return self.push_bytes(&[b'0' + value as u8]);
-        }
-        // The largest has twenty digits.
-        let mut digits = [0; 20];
-        let mut start = digits.len();
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
+    pub(crate) fn push_integer(&mut self, value: u64) {
+        let length = 1 + value.checked_ilog10().unwrap_or(0) as usize;
+        match self.place.get_mut(self.length..self.length + length) {
+            Some(room) => {
+                write_integer(room, value);
+                self.length += length;
+            }
+            None => {
+                // The largest has twenty digits.
+                let mut digits = [0; 20];
+                write_integer(&mut digits[..length], value);
+                self.spill(&digits[..length]);
             }
         }
-        self.push_bytes(&digits[start..]);
     }
 
     /// The text as a value of a header; it must be printable.
@@ -77,15 +86,14 @@ impl Text {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_bytes(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        match self.place.get_mut(self.length..end) {
-            Some(room) if self.spilled.is_empty() => {
+        match self.place.get_mut(self.length..self.length + bytes.len()) {
+            Some(room) => {
                 room.copy_from_slice(bytes);
-                self.length = end;
+                self.length += bytes.len();
             }
-            _ => self.spill(bytes),
+            None => self.spill(bytes),
         }
     }
 
@@ -93,8 +101,22 @@ impl Text {
     fn spill(&mut self, bytes: &[u8]) {
         if self.spilled.is_empty() {
             self.spilled.extend_from_slice(&self.place[..self.length]);
+            self.length = IN_PLACE;
         }
         self.spilled.extend_from_slice(bytes);
+    }
+}
+
+/// Writes a number that has as many digits as there is room.
+#[inline(always)]
+fn write_integer(room: &mut [u8], mut value: u64) {
+    let mut pairs = room.rchunks_exact_mut(2);
+    for pair in &mut pairs {
+        pair.copy_from_slice(&PAIRS[(value % 100) as usize]);
+        value /= 100;
+    }
+    if let [first] = pairs.into_remainder() {
+        *first = b'0' + (value % 10) as u8;
     }
 }
 
