@@ -12,9 +12,10 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::Subject;
 
-use crate::headers::Text;
-
+mod address;
 mod cookie;
+
+use address::AddressText;
 
 /// Finds a value in a request.
 type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
@@ -177,9 +178,20 @@ impl Axes {
         self.sources.iter().any(|(_, source)| matches!(source, Source::LookUp(_)))
     }
 
-    /// Whether any value is an address.
+    /// Whether any value is an address, or the group of one.
     pub(crate) fn has_address(&self) -> bool {
-        self.sources.iter().any(|(_, source)| matches!(source, Source::Client(_)))
+        self.has_detail(Detail::Whole) || self.has_detail(Detail::Group)
+    }
+
+    /// The texts that are asked for of a client at `address`, in the group of `group`.
+    pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
+        let asked = |detail, address| self.has_detail(detail).then(|| AddressText::new(address));
+        Client { address: asked(Detail::Whole, address), group: asked(Detail::Group, group) }
+    }
+
+    fn has_detail(&self, detail: Detail) -> bool {
+        let is_asked = |source: &Source| matches!(source, Source::Client(asked) if *asked == detail);
+        self.sources.iter().any(|(_, source)| is_asked(source))
     }
 
     /// What has to be waited for, one after another.
@@ -196,7 +208,7 @@ impl Axes {
     }
 
     /// Everything known of a request whose client is at `client`.
-    pub(crate) fn values<'r>(&'r self, request: &'r Parts, client: &Client) -> Values<'r> {
+    pub(crate) fn values<'r>(&'r self, request: &'r Parts, client: &'r Client) -> Values<'r> {
         let mut values = Values::new();
         for (axis, source) in &self.sources {
             if let Some(value) = source.value(request, client) {
@@ -213,11 +225,12 @@ pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 2]>;
 /// Values with their axes.
 pub(crate) type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
 
-/// A client's address, whole and grouped; `None` where even the peer's is not known.
-#[derive(Clone, Copy, Debug, Default)]
+/// A client's address as text, whole and grouped; `None` where it is not asked for, or even the peer's
+/// is not known.
+#[derive(Debug, Default)]
 pub(crate) struct Client {
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) group: Option<IpAddr>,
+    pub(crate) address: Option<AddressText>,
+    pub(crate) group: Option<AddressText>,
 }
 
 /// The subject with these values.
@@ -228,10 +241,12 @@ pub(crate) fn subject<'a>(values: &'a Values<'_>, looked_up: &'a LookedUp<'_>) -
 }
 
 impl Source {
-    fn value<'r>(&self, request: &'r Parts, client: &Client) -> Option<Cow<'r, str>> {
+    fn value<'r>(&self, request: &'r Parts, client: &'r Client) -> Option<Cow<'r, str>> {
         match self {
-            Self::Client(Detail::Group) => client.group.map(text),
-            Self::Client(Detail::Whole) => client.address.map(text),
+            Self::Client(Detail::Group) => client.group.as_ref().map(|group| group.as_str().into()),
+            Self::Client(Detail::Whole) => {
+                client.address.as_ref().map(|address| address.as_str().into())
+            }
             Self::Header(name) => request.headers.get(name)?.to_str().ok().map(Cow::Borrowed),
             Self::Cookie(name) => cookie::find(&request.headers, name).map(Cow::Borrowed),
             Self::Host => host(request).map(Cow::Borrowed),
@@ -249,22 +264,6 @@ impl Source {
 pub(crate) fn host(request: &Parts) -> Option<&str> {
     let named = || request.headers.get(http::header::HOST)?.to_str().ok();
     request.uri.host().or_else(named)
-}
-
-/// An address as text. Those of IPv4, which most requests have, are spelled without the machinery
-/// of formatting.
-fn text(address: IpAddr) -> Cow<'static, str> {
-    let IpAddr::V4(address) = address else {
-        return Cow::Owned(address.to_string());
-    };
-    let mut text = Text::new();
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            text.push('.');
-        }
-        text.push_integer(octet.into());
-    }
-    Cow::Owned(text.as_str().to_owned())
 }
 
 #[cfg(feature = "axum")]

@@ -6,9 +6,7 @@
 //!    └──────────────── held until it would fit ◀──────────────────────────┘
 //! ```
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use http::request::Parts;
 use tokio::time::{Instant, sleep};
@@ -66,7 +64,7 @@ pub(crate) enum Prompt {
 
 /// An admission, and what is to be charged behind it. On the heap from the start: it is shared in the
 /// end, and too large to be handed about until then.
-pub(crate) type Asked = (Arc<Admission>, Option<Box<Deferred>>);
+pub(crate) type Asked = (Arc<Admission>, Option<Deferred>);
 
 /// How long refused requests are held.
 #[derive(Clone, Copy, Debug)]
@@ -102,13 +100,9 @@ impl<S: Store + 'static> Reception<S> {
         let looked_up = LookedUp::new();
         let subject = subject(&values, &looked_up);
         let costs = self.costs(request);
-        let question = pin!(self.gate.admit_deferring(&subject, &costs));
-        match question.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((admission, deferred)) => {
-                self.without_waiting((Arc::new(admission), deferred.map(Box::new)))
-            }
-            // The store does not keep what it promised. Asking again may charge twice.
-            Poll::Pending => Prompt::Wait(None),
+        match self.gate.admit_deferring_now(&subject, &costs) {
+            Some((admission, deferred)) => self.without_waiting((Arc::new(admission), deferred)),
+            None => Prompt::Wait(None),
         }
     }
 
@@ -182,7 +176,7 @@ impl<S: Store + 'static> Reception<S> {
             }
         }
         let (admission, deferred) = self.gate.admit_deferring(subject, costs).await;
-        Ok((Arc::new(admission), deferred.map(Box::new)))
+        Ok((Arc::new(admission), deferred))
     }
 
     /// The passage, if it is clear without waiting.
@@ -213,7 +207,7 @@ impl<S: Store + 'static> Reception<S> {
             inspect(&admission);
         }
         if let Some(deferred) = deferred {
-            self.behind.charge(&self.gate, *deferred, self.inspect.as_ref());
+            self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
         }
         Passage::Pass(admission)
     }
@@ -258,8 +252,11 @@ impl<S: Store + 'static> Reception<S> {
                 client_ip::is_forwarded(&request.headers)
             });
         }
-        let address = peer.map(|peer| self.client_ip.find(peer, &request.headers));
-        Client { address, group: address.map(|address| self.client_ip.group(address)) }
+        let Some(peer) = peer else {
+            return Client::default();
+        };
+        let address = self.client_ip.find(peer, &request.headers);
+        self.axes.client(address, self.client_ip.group(address))
     }
 
     fn costs(&self, request: &Parts) -> Costs<'_> {

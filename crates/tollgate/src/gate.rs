@@ -13,10 +13,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::algorithm::Ask;
 use crate::charge::{ChargeSet, Cost, Op};
 use crate::clock::{Clock, SystemClock};
-use crate::decision::{Decision, Provenance, Verdict};
+use crate::decision::{Decision, Provenance};
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
+use crate::policy::{Charges, Fallback, Ground, Policy};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
@@ -166,10 +166,11 @@ impl<S: Store> Gate<S> {
     }
 
     async fn ask(&self, step: Step) -> Admission {
-        match step {
-            Step::Settled(admission) => admission,
-            Step::Ask(question) => {
-                let answer = self.limiter.take_set(&question.set).await;
+        let Step { question, ground } = step;
+        match ground {
+            Some(ground) => question.settled(ground),
+            None => {
+                let answer = self.limiter.take_set(question.charges.set()).await;
                 self.conclude(question, answer)
             }
         }
@@ -177,43 +178,27 @@ impl<S: Store> Gate<S> {
 
     /// What the policy alone makes of a request.
     fn step(&self, subject: &Subject<'_>, costs: &Costs<'_>, op: impl Fn(Cost) -> Op) -> Step {
-        let policy = self.policy();
-        let (verdict, resolution) = match policy.resolve_to(subject, costs, op) {
-            Resolution::Charges(charges) if !charges.set().is_empty() => {
-                let (set, rules) = charges.into_parts();
-                return Step::Ask(Question { policy, set, rules });
-            }
-            none @ Resolution::Charges(_) => (Verdict::Allow, none),
-            listed @ Resolution::Allowlisted { .. } => (Verdict::Allow, listed),
-            refused => (Verdict::Deny, refused),
-        };
-        Step::Settled(Admission {
-            decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
-            policy,
-            rules: RuleNumbers::new(),
-            set: ChargeSet::new(),
-            ground: Some(resolution),
-            store_error: None,
-        })
+        Step::of(self.policy(), subject, costs, op)
     }
 
     /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
-    fn conclude(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
-        let Question { policy, set, rules } = question;
-        // Outcomes are told apart by their place, so an answer of another length is none.
-        let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
-            true => Ok(decision),
-            false => Err(StoreError::new(StoreErrorKind::Protocol)),
-        });
-        let (decision, store_error) = match answer {
-            Ok(decision) => (decision, None),
-            Err(error) => {
-                let fallbacks = rules.iter().map(|&rule| policy.fallback_of(rule));
-                let decision = fallback::decide(&set, &fallbacks.collect(), &self.local);
-                (decision, Some(error))
+    fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
+        match answer {
+            // Outcomes are told apart by their place, so an answer of another length is none.
+            Ok(decision) if decision.outcomes().len() == asked.charges.set().len() => {
+                Admission { decision, asked, ground: None, store_error: None }
             }
-        };
-        Admission { decision, policy, rules, set, ground: None, store_error }
+            Ok(_) => self.fall_back(asked, StoreError::new(StoreErrorKind::Protocol)),
+            Err(error) => self.fall_back(asked, error),
+        }
+    }
+
+    /// Has the rules' fallbacks decide.
+    #[cold]
+    fn fall_back(&self, asked: Question, error: StoreError) -> Admission {
+        let fallbacks = asked.charges.numbers().iter().map(|&rule| asked.policy.fallback_of(rule));
+        let decision = fallback::decide(asked.charges.set(), &fallbacks.collect(), &self.local);
+        Admission { decision, asked, ground: None, store_error: Some(error) }
     }
 }
 
@@ -229,10 +214,11 @@ impl<C: Clock> Gate<MemoryStore<C>> {
     }
 
     fn ask_now(&self, step: Step) -> Admission {
-        match step {
-            Step::Settled(admission) => admission,
-            Step::Ask(question) => {
-                let decision = self.limiter.store().take_set(&question.set);
+        let Step { question, ground } = step;
+        match ground {
+            Some(ground) => question.settled(ground),
+            None => {
+                let decision = self.limiter.store().take_set(question.charges.set());
                 self.conclude(question, Ok(decision))
             }
         }
@@ -243,20 +229,49 @@ fn take(cost: Cost) -> Op {
     Op::Take(Ask::exactly(cost))
 }
 
-/// What remains to be done for a request.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
-enum Step {
-    /// Ask the store.
-    Ask(Question),
-    /// Nothing: the policy has decided.
-    Settled(Admission),
+/// What the policy made of a request.
+struct Step {
+    question: Question,
+    // Present when the policy decides alone; then the question is without charges.
+    ground: Option<Ground>,
+}
+
+impl Step {
+    fn of(
+        policy: Arc<Policy>,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Self {
+        let mut question = Question { policy, charges: Charges::default() };
+        let ground = question.policy.charge(subject, costs, op, &mut question.charges);
+        Self { question, ground }
+    }
 }
 
 /// Charges on their way to a store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Question {
+    // What decides stays alive, so that the names of rules need not be copied.
     policy: Arc<Policy>,
-    set: ChargeSet<'static>,
-    // For every charge, the number of its rule.
-    rules: RuleNumbers,
+    charges: Charges,
+}
+
+impl Question {
+    /// A question by the same policy, without charges so far.
+    fn without_charges(&self) -> Self {
+        Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
+    }
+
+    /// The admission where the policy decides alone.
+    fn settled(self, ground: Ground) -> Admission {
+        let decision =
+            Decision::without_charges(ground.verdict(), Timestamp::EPOCH, Provenance::Policy);
+        Admission { decision, asked: self, ground: Some(ground), store_error: None }
+    }
+
+    /// The admission where everything that was asked was done.
+    fn carried_out(self, decision: Decision) -> Admission {
+        Admission { decision, asked: self, ground: None, store_error: None }
+    }
 }

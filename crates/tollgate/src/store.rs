@@ -55,6 +55,8 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
@@ -73,6 +75,21 @@ pub trait Store: Send + Sync {
     /// Decides each set, all or nothing, at one instant of this store's clock.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
 
+    /// The same for one set, without a future, where the answer is there at once. `None`, with nothing
+    /// decided, where it has to be waited for: always, unless the store is
+    /// [immediate](Store::IMMEDIATE).
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        if !Self::IMMEDIATE {
+            return None;
+        }
+        let question = pin!(self.decide(std::slice::from_ref(set)));
+        match question.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(mut answers) => answers.pop(),
+            // The store does not keep what it promised. Asking again may charge twice.
+            Poll::Pending => None,
+        }
+    }
+
     /// Forgets refusals it remembers in order not to ask again, because limits have changed. Most
     /// stores remember none.
     fn forget_refusals(&self) {}
@@ -85,6 +102,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).decide(sets)
     }
 
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        (**self).decide_now(set)
+    }
+
     fn forget_refusals(&self) {
         (**self).forget_refusals();
     }
@@ -95,6 +116,10 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
+    }
+
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        (**self).decide_now(set)
     }
 
     fn forget_refusals(&self) {

@@ -74,11 +74,6 @@ impl Text {
         HeaderValue::from_bytes(self.as_bytes()).expect("only printable ASCII was written")
     }
 
-    /// The text.
-    pub(crate) fn as_str(&self) -> &str {
-        str::from_utf8(self.as_bytes()).expect("only ASCII was written")
-    }
-
     fn as_bytes(&self) -> &[u8] {
         match self.spilled.is_empty() {
             true => &self.place[..self.length],
@@ -129,7 +124,7 @@ mod tests {
         for value in [0, 7, 10, 99, 100, 1_234_567_890, u64::MAX] {
             let mut text = Text::new();
             text.push_integer(value);
-            assert_eq!(text.as_str(), value.to_string());
+            assert_eq!(text.to_value(), value.to_string());
         }
     }
 
@@ -143,7 +138,7 @@ mod tests {
                 text.push('-');
                 expected.push_str(piece);
                 expected.push('-');
-                assert_eq!(text.as_str(), expected);
+                assert_eq!(text.to_value(), expected);
             }
         }
     }

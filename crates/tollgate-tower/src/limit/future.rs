@@ -28,8 +28,9 @@ pin_project! {
         T: Service<Request<B>>,
     {
         guard: Arc<Guard<S>>,
-        // What a request that has to wait goes on to, until it does.
-        onward: Option<(T, B)>,
+        // What a request that has to wait goes on to, until it does. Boxed, so that futures of those
+        // that need not wait are not moved about with room for it.
+        onward: Option<Box<(T, B)>>,
         #[pin]
         stage: Stage<T::Future, T::Response>,
     }
@@ -67,7 +68,7 @@ where
                 let clone = inner.clone();
                 let ready = mem::replace(inner, clone);
                 let passage = ask(guard, parts, first);
-                (Stage::Asking { passage }, Some((ready, body)))
+                (Stage::Asking { passage }, Some(Box::new((ready, body))))
             }
         };
         Self { guard: Arc::clone(guard), onward, stage }
@@ -126,7 +127,7 @@ where
             let next = match this.stage.as_mut().project() {
                 StageProjection::Asking { passage } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
-                    let (mut inner, body) = this.onward.take().expect("a request goes on once");
+                    let (mut inner, body) = *this.onward.take().expect("a request goes on once");
                     enter(this.guard, &mut inner, parts, body, passage)
                 }
                 StageProjection::Running { answer, admission } => {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::charge::{Charge, ChargeSet};
+use super::Question;
+use crate::charge::Charge;
 use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict, refuses};
-use crate::policy::{Listing, Policy, Resolution, Rule, RuleNumbers};
+use crate::policy::{Ground, Listing, Policy, Rule};
 use crate::store::StoreError;
 use crate::time::Micros;
 
@@ -12,14 +13,10 @@ use crate::time::Micros;
 #[derive(Debug)]
 pub struct Admission {
     pub(super) decision: Decision,
-    // What decided stays alive, so that names need not be copied.
-    pub(super) policy: Arc<Policy>,
-    // For every outcome, the number of its rule.
-    pub(super) rules: RuleNumbers,
     // The charges the outcomes are of.
-    pub(super) set: ChargeSet<'static>,
+    pub(super) asked: Question,
     // Present when the policy decided alone; then without charges.
-    pub(super) ground: Option<Resolution>,
+    pub(super) ground: Option<Ground>,
     pub(super) store_error: Option<StoreError>,
 }
 
@@ -138,23 +135,20 @@ impl Admission {
     /// What was asked of the store, with the rule that made each charge and what happened to it; in
     /// the order of the policy.
     pub fn charges(&self) -> impl Iterator<Item = (&Rule, &Charge<'static>, &Outcome)> {
-        let pairs = self.outcomes().zip(self.set.charges());
+        let pairs = self.outcomes().zip(self.asked.charges.set().charges());
         pairs.map(|((rule, outcome), charge)| (rule, charge, outcome))
     }
 
     /// Why the policy decided alone; `None` where charges were made.
     pub fn reason(&self) -> Option<Reason<'_>> {
-        Some(match self.ground.as_ref()? {
-            Resolution::Charges(_) => Reason::NoRule,
-            Resolution::Allowlisted { entry } => {
-                Reason::Allowlisted(self.policy.allowlist().get(*entry)?)
-            }
-            Resolution::Denylisted { entry } => {
-                Reason::Denylisted(self.policy.denylist().get(*entry)?)
-            }
-            Resolution::MissingAxis { rule, axis } => {
-                let rule = self.policy.rule(*rule)?;
-                let axis = rule.axes().nth(*axis)?;
+        let policy = &self.asked.policy;
+        Some(match self.ground? {
+            Ground::NoRule => Reason::NoRule,
+            Ground::Allowlisted { entry } => Reason::Allowlisted(policy.allowlist().get(entry)?),
+            Ground::Denylisted { entry } => Reason::Denylisted(policy.denylist().get(entry)?),
+            Ground::MissingAxis { rule, axis } => {
+                let rule = policy.rule(rule)?;
+                let axis = rule.axes().nth(axis)?;
                 Reason::MissingAxis { rule, axis }
             }
         })
@@ -167,10 +161,10 @@ impl Admission {
 
     /// The policy that decided.
     pub fn policy(&self) -> &Arc<Policy> {
-        &self.policy
+        &self.asked.policy
     }
 
     fn rule_of(&self, outcome: usize) -> Option<&Rule> {
-        self.policy.rule(*self.rules.get(outcome)? as usize)
+        self.asked.policy.rule(*self.asked.charges.numbers().get(outcome)? as usize)
     }
 }

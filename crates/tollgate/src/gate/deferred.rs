@@ -1,12 +1,9 @@
 //! Charging behind a request what it need not wait for.
 
 use super::{Admission, Gate, Question, Step, take};
-use crate::charge::ChargeSet;
-use crate::decision::{Decision, Provenance, Verdict};
-use crate::policy::{Resolution, RuleNumbers};
+use crate::policy::Ground;
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
-use crate::time::Timestamp;
 
 /// The charges of [non-critical](crate::Rule::non_critical) rules, still to be made.
 ///
@@ -14,7 +11,8 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 #[must_use = "nothing is charged before it is handed to `Gate::charge`"]
 pub struct Deferred {
-    question: Question,
+    // Boxed, for it is seldom there and always handed about.
+    question: Box<Question>,
 }
 
 impl<S: Store> Gate<S> {
@@ -51,67 +49,53 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        match self.step(subject, costs, take) {
-            Step::Ask(question) if question.can_be_split() => {
-                let (step, deferred) = question.split();
-                let admission = self.ask(step).await;
-                let deferred = admission.is_allowed().then_some(deferred);
-                (admission, deferred)
+        let (step, deferred) = self.step(subject, costs, take).split();
+        let admission = self.ask(step).await;
+        let deferred = deferred.filter(|_| admission.is_allowed());
+        (admission, deferred)
+    }
+
+    /// The same without a future, for a store that [answers at once](Store::decide_now). `None`, with
+    /// nothing charged, where it does not.
+    pub fn admit_deferring_now(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+    ) -> Option<(Admission, Option<Deferred>)> {
+        let (Step { question, ground }, deferred) = self.step(subject, costs, take).split();
+        let admission = match ground {
+            Some(ground) => question.settled(ground),
+            None => {
+                let answer = self.limiter.store().decide_now(question.charges.set())?;
+                self.conclude(question, answer)
             }
-            step => (self.ask(step).await, None),
-        }
+        };
+        let deferred = deferred.filter(|_| admission.is_allowed());
+        Some((admission, deferred))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
     pub async fn charge(&self, deferred: Deferred) -> Admission {
-        self.ask(Step::Ask(deferred.question)).await
+        self.ask(Step { question: *deferred.question, ground: None }).await
     }
 }
 
-impl Question {
-    /// Whether anything need not be asked now.
-    fn can_be_split(&self) -> bool {
-        !self.rules.iter().all(|&rule| self.policy.is_critical(rule))
-    }
-
+impl Step {
     /// What has to be asked now, and what need not be.
-    fn split(self) -> (Step, Deferred) {
-        let (mut now, mut later) = (self.without_charges(), self.without_charges());
-        for (charge, &rule) in self.set.charges().iter().zip(&self.rules) {
-            let part = match self.policy.is_critical(rule) {
+    fn split(self) -> (Self, Option<Deferred>) {
+        let Question { policy, charges } = &self.question;
+        if charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
+            return (self, None);
+        }
+        let (mut now, mut later) = (self.question.without_charges(), self.question.without_charges());
+        for (charge, rule) in charges.iter() {
+            let part = match policy.is_critical(rule) {
                 true => &mut now,
                 false => &mut later,
             };
-            // It came out of a set in which nothing conflicted, and there is room for as many.
-            if part.set.push(charge.clone()).is_ok() {
-                part.rules.push(rule);
-            }
+            part.charges.push(charge.clone(), rule);
         }
-        let step = match now.set.is_empty() {
-            true => Step::Settled(now.without_asking()),
-            false => Step::Ask(now),
-        };
-        (step, Deferred { question: later })
-    }
-
-    fn without_charges(&self) -> Self {
-        let policy = self.policy.clone();
-        Self { policy, set: ChargeSet::new(), rules: RuleNumbers::new() }
-    }
-
-    /// The admission of a request that has to wait for no rule.
-    fn without_asking(self) -> Admission {
-        Admission {
-            decision: Decision::without_charges(
-                Verdict::Allow,
-                Timestamp::EPOCH,
-                Provenance::Policy,
-            ),
-            policy: self.policy,
-            rules: self.rules,
-            set: self.set,
-            ground: Some(Resolution::Charges(Default::default())),
-            store_error: None,
-        }
+        let ground = now.charges.set().is_empty().then_some(Ground::NoRule);
+        (Self { question: now, ground }, Some(Deferred { question: Box::new(later) }))
     }
 }
