@@ -45,6 +45,15 @@ type LookUp = dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<String>> + Se
 pub struct Axes {
     // In the order they were added; of two for one axis the later counts.
     sources: Vec<(Box<str>, Source)>,
+    asked: Asked,
+}
+
+/// What any of the sources needs, so that it need not be found out for every request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    group: bool,
+    whole: bool,
+    elsewhere: bool,
 }
 
 /// Where a value comes from.
@@ -170,28 +179,31 @@ impl Axes {
         let axis = axis.into();
         self.sources.retain(|(known, _)| *known != axis);
         self.sources.push((axis, source));
+        self.asked = self.sources.iter().fold(Asked::default(), |asked, (_, source)| match source {
+            Source::Client(Detail::Group) => Asked { group: true, ..asked },
+            Source::Client(Detail::Whole) => Asked { whole: true, ..asked },
+            Source::LookUp(_) => Asked { elsewhere: true, ..asked },
+            _ => asked,
+        });
         self
     }
 
     /// Whether any value has to be waited for.
     pub(crate) fn must_wait(&self) -> bool {
-        self.sources.iter().any(|(_, source)| matches!(source, Source::LookUp(_)))
+        self.asked.elsewhere
     }
 
     /// Whether any value is an address, or the group of one.
     pub(crate) fn has_address(&self) -> bool {
-        self.has_detail(Detail::Whole) || self.has_detail(Detail::Group)
+        self.asked.whole || self.asked.group
     }
 
     /// The texts that are asked for of a client at `address`, in the group of `group`.
     pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
-        let asked = |detail, address| self.has_detail(detail).then(|| AddressText::new(address));
-        Client { address: asked(Detail::Whole, address), group: asked(Detail::Group, group) }
-    }
-
-    fn has_detail(&self, detail: Detail) -> bool {
-        let is_asked = |source: &Source| matches!(source, Source::Client(asked) if *asked == detail);
-        self.sources.iter().any(|(_, source)| is_asked(source))
+        Client {
+            address: self.asked.whole.then(|| AddressText::new(address)),
+            group: self.asked.group.then(|| AddressText::new(group)),
+        }
     }
 
     /// What has to be waited for, one after another.
@@ -207,55 +219,68 @@ impl Axes {
         found
     }
 
-    /// Everything known of a request whose client is at `client`.
-    pub(crate) fn values<'r>(&'r self, request: &'r Parts, client: &'r Client) -> Values<'r> {
-        let mut values = Values::new();
+    /// What functions find in a request.
+    pub(crate) fn find_all<'r>(&'r self, request: &'r Parts) -> Found<'r> {
+        let mut found = Found::new();
         for (axis, source) in &self.sources {
-            if let Some(value) = source.value(request, client) {
-                values.push((axis, value));
+            if let Source::Find(find) = source
+                && let Some(value) = find(request)
+            {
+                found.push((axis, value));
             }
         }
-        values
+        found
+    }
+
+    /// Everything known of a request.
+    pub(crate) fn subject<'r>(
+        &'r self,
+        request: &'r Parts,
+        client: &'r Client,
+        found: &'r Found<'_>,
+        looked_up: &'r LookedUp<'_>,
+    ) -> Subject<'r> {
+        let mut subject = Subject::new();
+        for (axis, source) in &self.sources {
+            if let Some(value) = source.value(request, client) {
+                subject.set(axis, value);
+            }
+        }
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
+        subject
     }
 }
 
 /// Values that had to be waited for.
-pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 2]>;
+pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 1]>;
 
-/// Values with their axes.
-pub(crate) type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
+/// Values that functions have found.
+pub(crate) type Found<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
 /// A client's address as text, whole and grouped; `None` where it is not asked for, or even the peer's
 /// is not known.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
-    pub(crate) address: Option<AddressText>,
-    pub(crate) group: Option<AddressText>,
-}
-
-/// The subject with these values.
-pub(crate) fn subject<'a>(values: &'a Values<'_>, looked_up: &'a LookedUp<'_>) -> Subject<'a> {
-    let values = values.iter().map(|(axis, value)| (*axis, &**value));
-    let looked_up = looked_up.iter().map(|(axis, value)| (*axis, value.as_str()));
-    values.chain(looked_up).collect()
+    address: Option<AddressText>,
+    group: Option<AddressText>,
 }
 
 impl Source {
-    fn value<'r>(&self, request: &'r Parts, client: &'r Client) -> Option<Cow<'r, str>> {
+    /// The value that a request has of itself.
+    #[inline]
+    fn value<'r>(&self, request: &'r Parts, client: &'r Client) -> Option<&'r str> {
         match self {
-            Self::Client(Detail::Group) => client.group.as_ref().map(|group| group.as_str().into()),
-            Self::Client(Detail::Whole) => {
-                client.address.as_ref().map(|address| address.as_str().into())
-            }
-            Self::Header(name) => request.headers.get(name)?.to_str().ok().map(Cow::Borrowed),
-            Self::Cookie(name) => cookie::find(&request.headers, name).map(Cow::Borrowed),
-            Self::Host => host(request).map(Cow::Borrowed),
-            Self::Method => Some(request.method.as_str().into()),
-            Self::Path => Some(request.uri.path().into()),
-            Self::Route => Some(route(request).into()),
-            Self::Find(find) => find(request),
-            // These are waited for elsewhere.
-            Self::LookUp(_) => None,
+            Self::Client(Detail::Group) => client.group.as_ref().map(AddressText::as_str),
+            Self::Client(Detail::Whole) => client.address.as_ref().map(AddressText::as_str),
+            Self::Header(name) => request.headers.get(name)?.to_str().ok(),
+            Self::Cookie(name) => cookie::find(&request.headers, name),
+            Self::Host => host(request),
+            Self::Method => Some(request.method.as_str()),
+            Self::Path => Some(request.uri.path()),
+            Self::Route => Some(route(request)),
+            // These are asked apart, for what they find has to be kept somewhere.
+            Self::Find(_) | Self::LookUp(_) => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use http::request::Parts;
 use tokio::time::{Instant, sleep};
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client, LookedUp, subject};
+use crate::axes::{Axes, Client, LookedUp};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -95,10 +95,9 @@ impl<S: Store + 'static> Reception<S> {
         if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
             return Prompt::Wait(None);
         }
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
         let looked_up = LookedUp::new();
-        let subject = subject(&values, &looked_up);
+        let subject = self.axes.subject(request, &client, &found, &looked_up);
         let costs = self.costs(request);
         match self.gate.admit_deferring_now(&subject, &costs) {
             Some((admission, deferred)) => self.without_waiting((Arc::new(admission), deferred)),
@@ -115,9 +114,8 @@ impl<S: Store + 'static> Reception<S> {
         patience: Patience,
     ) -> Passage {
         let looked_up = self.axes.look_all_up(request).await;
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
-        let subject = subject(&values, &looked_up);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let subject = self.axes.subject(request, &client, &found, &looked_up);
         let costs = self.costs(request);
         let start = Instant::now();
         let mut place = None;
@@ -154,9 +152,8 @@ impl<S: Store + 'static> Reception<S> {
     /// Gives back what a request took that goes no further.
     pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
         let looked_up = self.axes.look_all_up(request).await;
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
-        let subject = subject(&values, &looked_up);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let subject = self.axes.subject(request, &client, &found, &looked_up);
         // Best effort: what cannot be given back wears off by itself.
         let _ = self.gate.refund(&subject, &self.costs(request), admission).await;
     }

@@ -177,11 +177,13 @@ impl<S: Store> Gate<S> {
     }
 
     /// What the policy alone makes of a request.
+    #[inline]
     fn step(&self, subject: &Subject<'_>, costs: &Costs<'_>, op: impl Fn(Cost) -> Op) -> Step {
         Step::of(self.policy(), subject, costs, op)
     }
 
     /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
+    #[inline]
     fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
         match answer {
             // Outcomes are told apart by their place, so an answer of another length is none.
@@ -237,6 +239,7 @@ struct Step {
 }
 
 impl Step {
+    #[inline]
     fn of(
         policy: Arc<Policy>,
         subject: &Subject<'_>,

@@ -12,19 +12,27 @@ use super::{
 /// Tells an admission in `headers`, joined with what an inner layer may have told there.
 pub(crate) fn tell(headers: &mut HeaderMap, admission: &Admission, dialect: Dialect) {
     // Most often there is no inner layer. So fields are put in their places as they are spelled, and
-    // only if one of these is taken all is taken back and joined.
-    let (mut told, mut is_joined) = (0, false);
-    spell(admission, dialect, |name, value| match headers.entry(name) {
-        Entry::Vacant(entry) if !is_joined => {
-            entry.insert(value);
-            told += 1;
+    // only if something was there all is put back and joined.
+    let (mut count, mut replaced) = (0, Vec::new());
+    spell(admission, dialect, |name, value| {
+        if let Some(before) = headers.insert(name, value) {
+            replaced.push((count, before));
         }
-        Entry::Vacant(_) | Entry::Occupied(_) => is_joined = true,
+        count += 1;
     });
-    if is_joined {
+    if !replaced.is_empty() {
         let fields = render_admission(admission, dialect);
-        fields[..told].iter().for_each(|(name, _)| drop(headers.remove(name)));
+        put_back(headers, &fields, replaced);
         append(headers, fields);
+    }
+}
+
+/// Undoes that `fields` were put into `headers`, where they replaced the values of some places.
+#[cold]
+fn put_back(headers: &mut HeaderMap, fields: &Fields, replaced: Vec<(usize, HeaderValue)>) {
+    fields.iter().for_each(|(name, _)| drop(headers.remove(name)));
+    for (place, before) in replaced {
+        headers.insert(fields[place].0.clone(), before);
     }
 }
 

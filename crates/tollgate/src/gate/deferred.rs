@@ -49,7 +49,8 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        let (step, deferred) = self.step(subject, costs, take).split();
+        let mut step = self.step(subject, costs, take);
+        let deferred = step.put_off();
         let admission = self.ask(step).await;
         let deferred = deferred.filter(|_| admission.is_allowed());
         (admission, deferred)
@@ -62,7 +63,9 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> Option<(Admission, Option<Deferred>)> {
-        let (Step { question, ground }, deferred) = self.step(subject, costs, take).split();
+        let mut step = self.step(subject, costs, take);
+        let deferred = step.put_off();
+        let Step { question, ground } = step;
         let admission = match ground {
             Some(ground) => question.settled(ground),
             None => {
@@ -81,21 +84,29 @@ impl<S: Store> Gate<S> {
 }
 
 impl Step {
-    /// What has to be asked now, and what need not be.
-    fn split(self) -> (Self, Option<Deferred>) {
+    /// Takes out what need not be asked now.
+    #[inline]
+    fn put_off(&mut self) -> Option<Deferred> {
         let Question { policy, charges } = &self.question;
-        if charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
-            return (self, None);
+        match charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
+            true => None,
+            false => Some(self.split()),
         }
-        let (mut now, mut later) = (self.question.without_charges(), self.question.without_charges());
-        for (charge, rule) in charges.iter() {
-            let part = match policy.is_critical(rule) {
+    }
+
+    #[cold]
+    fn split(&mut self) -> Deferred {
+        let all = &self.question;
+        let (mut now, mut later) = (all.without_charges(), all.without_charges());
+        for (charge, rule) in all.charges.iter() {
+            let part = match all.policy.is_critical(rule) {
                 true => &mut now,
                 false => &mut later,
             };
             part.charges.push(charge.clone(), rule);
         }
         let ground = now.charges.set().is_empty().then_some(Ground::NoRule);
-        (Self { question: now, ground }, Some(Deferred { question: Box::new(later) }))
+        *self = Self { question: now, ground };
+        Deferred { question: Box::new(later) }
     }
 }

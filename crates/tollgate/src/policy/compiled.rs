@@ -113,16 +113,24 @@ impl Compiled {
     }
 
     /// The meters it has for a subject.
+    #[inline]
     fn meters(&self, facts: &Facts<'_>) -> (&Meters, Source<'_>) {
-        let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
-        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
-        if let Some(exception) = overrides.find(holds) {
+        if !self.overrides.is_empty()
+            && let Some(exception) = self.exception(facts)
+        {
             return (&exception.meters, Source::Override(exception.index));
         }
         match self.table.pick(facts) {
             (meters, Some(tier)) => (meters, Source::Tier(tier)),
             (meters, None) => (meters, Source::Rule),
         }
+    }
+
+    /// The override that a subject meets.
+    fn exception(&self, facts: &Facts<'_>) -> Option<&Exception> {
+        let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
+        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
+        overrides.find(holds)
     }
 
     /// The key of a subject's bucket.

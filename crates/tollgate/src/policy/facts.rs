@@ -26,23 +26,6 @@ impl Names {
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.sorted.iter().map(|name| &**name)
     }
-
-    /// What the numbered names are paired with; names the policy does not know are left out.
-    fn number<'n, V: Copy, const N: usize>(
-        &self,
-        pairs: impl Iterator<Item = (&'n str, V)>,
-    ) -> SmallVec<[Option<V>; N]>
-    where
-        [Option<V>; N]: smallvec::Array<Item = Option<V>>,
-    {
-        let mut numbered = SmallVec::from_elem(None, self.sorted.len());
-        for (name, value) in pairs {
-            if let Some(index) = self.find(name) {
-                numbered[index] = Some(value);
-            }
-        }
-        numbered
-    }
 }
 
 /// What is known of one request, by the numbers of axes and units.
@@ -58,7 +41,11 @@ impl<'a> Facts<'a> {
         subject: &Subject<'a>,
         costs: &Costs<'_>,
     ) -> Self {
-        Self { values: axes.number(subject.iter()), costs: units.number(costs.iter()) }
+        // A subject has few values, so looking through them for each name beats any index of names.
+        Self {
+            values: axes.iter().map(|axis| subject.value(axis)).collect(),
+            costs: units.iter().map(|unit| costs.of(unit)).collect(),
+        }
     }
 
     #[inline]

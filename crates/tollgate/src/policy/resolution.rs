@@ -96,6 +96,7 @@ impl Charges {
     }
 
     /// Adds a charge of the rule of this number.
+    #[inline]
     pub(crate) fn push(&mut self, charge: Charge<'static>, rule: u32) {
         // Neither can happen: a policy whose rules could make more charges than fit is not built,
         // and no two charges are about the same bucket, for rules differ in name and the quotas of
