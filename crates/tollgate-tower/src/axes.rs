@@ -232,23 +232,19 @@ impl Axes {
         found
     }
 
-    /// Everything known of a request.
-    pub(crate) fn subject<'r>(
+    /// Adds what a request says of itself to `subject`.
+    #[inline]
+    pub(crate) fn describe<'r>(
         &'r self,
+        subject: &mut Subject<'r>,
         request: &'r Parts,
         client: &'r Client,
-        found: &'r Found<'_>,
-        looked_up: &'r LookedUp<'_>,
-    ) -> Subject<'r> {
-        let mut subject = Subject::new();
+    ) {
         for (axis, source) in &self.sources {
             if let Some(value) = source.value(request, client) {
                 subject.set(axis, value);
             }
         }
-        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
-        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
-        subject
     }
 }
 

@@ -21,6 +21,7 @@ use tollgate::{
 mod dialect;
 mod merge;
 mod name;
+mod noted;
 mod text;
 
 pub use dialect::{Dialect, UnknownDialect};
@@ -88,14 +89,21 @@ pub fn render_admission(admission: &Admission, dialect: Dialect) -> Fields {
 }
 
 /// Hands over the fields that tell an admission, one by one.
-fn spell(admission: &Admission, dialect: Dialect, put: impl FnMut(HeaderName, HeaderValue)) {
+fn spell(admission: &Admission, dialect: Dialect, mut put: impl FnMut(HeaderName, HeaderValue)) {
     let decision = admission.decision();
     let mut charges = admission.charges();
     match (charges.next(), charges.next()) {
         // By far the most common.
-        (Some((rule, charge, _)), None) => {
+        (Some((rule, charge, outcome)), None) => {
+            let is_noted = dialect == Dialect::Draft11
+                && outcome.enforcement != Enforcement::Shadow
+                && noted::put((rule, &charge.meter, outcome), &mut put);
+            // What is noted is told already; what a refusal adds is not.
+            let rest = if is_noted { Dialect::Off } else { dialect };
             let policies = &[Policy { name: rule.name(), meter: charge.meter }];
-            View { decision, policies }.spell(dialect, put);
+            if !(is_noted && decision.is_allowed()) {
+                View { decision, policies }.spell(rest, put);
+            }
         }
         _ => {
             let names = names(admission);
@@ -165,13 +173,14 @@ impl<'a> View<'a> {
     fn draft_11(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
         let (mut limits, mut standings) = (Text::new(), Text::new());
         for (index, policy, outcome) in self.enforced() {
-            let item = (index, policy.name);
-            push_item(&mut limits, item, ";q=", policy.meter.capacity());
-            push_parameter(&mut limits, ";w=", window_secs(&policy.meter));
+            push_comma(&mut limits);
+            push_name(&mut limits, index, policy.name);
+            push_limit(&mut limits, &policy.meter);
             // Without numbers (a fallback decided) there is a policy but no standing under it.
             if let Some(reading) = &outcome.reading {
-                push_item(&mut standings, item, ";r=", reading.remaining);
-                push_parameter(&mut standings, ";t=", wait(reading).as_secs_ceil());
+                push_comma(&mut standings);
+                push_name(&mut standings, index, policy.name);
+                push_standing(&mut standings, reading);
             }
         }
         put_list(put, RATELIMIT_POLICY, &limits);
@@ -296,11 +305,16 @@ fn integer(value: u64) -> u64 {
     value.min(MAX_INTEGER)
 }
 
-#[inline(always)]
-fn push_item(list: &mut Text, (index, name): (usize, &str), parameter: &str, value: u64) {
-    push_comma(list);
-    push_name(list, index, name);
-    push_parameter(list, parameter, value);
+/// The limit of a named policy.
+fn push_limit(list: &mut Text, meter: &Meter) {
+    push_parameter(list, ";q=", meter.capacity());
+    push_parameter(list, ";w=", window_secs(meter));
+}
+
+/// The standing under a named policy.
+fn push_standing(list: &mut Text, reading: &Reading) {
+    push_parameter(list, ";r=", reading.remaining);
+    push_parameter(list, ";t=", wait(reading).as_secs_ceil());
 }
 
 #[inline(always)]

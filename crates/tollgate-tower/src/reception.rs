@@ -12,7 +12,7 @@ use http::request::Parts;
 use tokio::time::{Instant, sleep};
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client, LookedUp};
+use crate::axes::{Axes, Client};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -96,11 +96,12 @@ impl<S: Store + 'static> Reception<S> {
             return Prompt::Wait(None);
         }
         let (client, found) = (self.client(request), self.axes.find_all(request));
-        let looked_up = LookedUp::new();
-        let subject = self.axes.subject(request, &client, &found, &looked_up);
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         let costs = self.costs(request);
         match self.gate.admit_deferring_now(&subject, &costs) {
-            Some((admission, deferred)) => self.without_waiting((Arc::new(admission), deferred)),
+            Some(asked) => self.without_waiting(asked),
             None => Prompt::Wait(None),
         }
     }
@@ -115,7 +116,10 @@ impl<S: Store + 'static> Reception<S> {
     ) -> Passage {
         let looked_up = self.axes.look_all_up(request).await;
         let (client, found) = (self.client(request), self.axes.find_all(request));
-        let subject = self.axes.subject(request, &client, &found, &looked_up);
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         let costs = self.costs(request);
         let start = Instant::now();
         let mut place = None;
@@ -153,7 +157,10 @@ impl<S: Store + 'static> Reception<S> {
     pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
         let looked_up = self.axes.look_all_up(request).await;
         let (client, found) = (self.client(request), self.axes.find_all(request));
-        let subject = self.axes.subject(request, &client, &found, &looked_up);
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         // Best effort: what cannot be given back wears off by itself.
         let _ = self.gate.refund(&subject, &self.costs(request), admission).await;
     }

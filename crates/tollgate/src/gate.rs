@@ -13,13 +13,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::algorithm::Ask;
 use crate::charge::{ChargeSet, Cost, Op};
 use crate::clock::{Clock, SystemClock};
-use crate::decision::{Decision, Provenance};
+use crate::decision::Decision;
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Charges, Fallback, Ground, Policy};
+use crate::policy::{Charges, Fallback, Policy};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
-use crate::time::Timestamp;
 
 mod admission;
 mod deferred;
@@ -145,12 +144,12 @@ impl<S: Store> Gate<S> {
     /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
     /// asked the rules' [fallbacks](crate::Fallback) decide.
     pub async fn admit(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.step(subject, costs, take)).await
+        self.ask(self.begin(subject, costs, take)).await
     }
 
     /// Says what [`admit`](Gate::admit) would, and charges nothing.
     pub async fn peek(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.step(subject, costs, Op::Peek)).await
+        self.ask(self.begin(subject, costs, Op::Peek)).await
     }
 
     /// Decides charges no rule speaks of; when the store cannot be asked the local one decides, and
@@ -165,91 +164,71 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    async fn ask(&self, step: Step) -> Admission {
-        let Step { question, ground } = step;
-        match ground {
-            Some(ground) => question.settled(ground),
-            None => {
-                let answer = self.limiter.take_set(question.charges.set()).await;
-                self.conclude(question, answer)
-            }
+    async fn ask(&self, mut admission: Admission) -> Admission {
+        if admission.ground.is_none() {
+            let answer = self.limiter.take_set(admission.asked.charges.set()).await;
+            self.conclude(&mut admission, answer);
         }
+        admission
     }
 
-    /// What the policy alone makes of a request.
+    /// What the policy alone makes of a request: an admission that lacks the store's decision, unless
+    /// it has a ground to do without.
     #[inline]
-    fn step(&self, subject: &Subject<'_>, costs: &Costs<'_>, op: impl Fn(Cost) -> Op) -> Step {
-        Step::of(self.policy(), subject, costs, op)
+    fn begin(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Admission {
+        Admission::begin(self.policy(), subject, costs, op)
     }
 
-    /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
+    /// Adds the store's decision to an admission, or the fallbacks' if there is none.
     #[inline]
-    fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
+    fn conclude(&self, admission: &mut Admission, answer: Result<Decision, StoreError>) {
         match answer {
             // Outcomes are told apart by their place, so an answer of another length is none.
-            Ok(decision) if decision.outcomes().len() == asked.charges.set().len() => {
-                Admission { decision, asked, ground: None, store_error: None }
+            Ok(decision) if decision.outcomes().len() == admission.asked.charges.set().len() => {
+                admission.decision = decision;
             }
-            Ok(_) => self.fall_back(asked, StoreError::new(StoreErrorKind::Protocol)),
-            Err(error) => self.fall_back(asked, error),
+            Ok(_) => self.fall_back(admission, StoreError::new(StoreErrorKind::Protocol)),
+            Err(error) => self.fall_back(admission, error),
         }
     }
 
     /// Has the rules' fallbacks decide.
     #[cold]
-    fn fall_back(&self, asked: Question, error: StoreError) -> Admission {
-        let fallbacks = asked.charges.numbers().iter().map(|&rule| asked.policy.fallback_of(rule));
-        let decision = fallback::decide(asked.charges.set(), &fallbacks.collect(), &self.local);
-        Admission { decision, asked, ground: None, store_error: Some(error) }
+    fn fall_back(&self, admission: &mut Admission, error: StoreError) {
+        let Question { policy, charges } = &admission.asked;
+        let fallbacks = charges.numbers().iter().map(|&rule| policy.fallback_of(rule)).collect();
+        admission.decision = fallback::decide(charges.set(), &fallbacks, &self.local);
+        admission.store_error = Some(error);
     }
 }
 
 impl<C: Clock> Gate<MemoryStore<C>> {
     /// [`admit`](Gate::admit) without a future, for a store in this process.
     pub fn admit_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.step(subject, costs, take))
+        self.ask_now(self.begin(subject, costs, take))
     }
 
     /// [`peek`](Gate::peek) without a future, for a store in this process.
     pub fn peek_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.step(subject, costs, Op::Peek))
+        self.ask_now(self.begin(subject, costs, Op::Peek))
     }
 
-    fn ask_now(&self, step: Step) -> Admission {
-        let Step { question, ground } = step;
-        match ground {
-            Some(ground) => question.settled(ground),
-            None => {
-                let decision = self.limiter.store().take_set(question.charges.set());
-                self.conclude(question, Ok(decision))
-            }
+    fn ask_now(&self, mut admission: Admission) -> Admission {
+        if admission.ground.is_none() {
+            let decision = self.limiter.store().take_set(admission.asked.charges.set());
+            self.conclude(&mut admission, Ok(decision));
         }
+        admission
     }
 }
 
 fn take(cost: Cost) -> Op {
     Op::Take(Ask::exactly(cost))
-}
-
-/// What the policy made of a request.
-struct Step {
-    question: Question,
-    // Present when the policy decides alone; then the question is without charges.
-    ground: Option<Ground>,
-}
-
-impl Step {
-    #[inline]
-    fn of(
-        policy: Arc<Policy>,
-        subject: &Subject<'_>,
-        costs: &Costs<'_>,
-        op: impl Fn(Cost) -> Op,
-    ) -> Self {
-        let mut question = Question { policy, charges: Charges::default() };
-        let ground = question.policy.charge(subject, costs, op, &mut question.charges);
-        Self { question, ground }
-    }
 }
 
 /// Charges on their way to a store.
@@ -266,15 +245,8 @@ impl Question {
         Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
     }
 
-    /// The admission where the policy decides alone.
-    fn settled(self, ground: Ground) -> Admission {
-        let decision =
-            Decision::without_charges(ground.verdict(), Timestamp::EPOCH, Provenance::Policy);
-        Admission { decision, asked: self, ground: Some(ground), store_error: None }
-    }
-
-    /// The admission where everything that was asked was done.
-    fn carried_out(self, decision: Decision) -> Admission {
+    /// The admission with this decision.
+    fn answered(self, decision: Decision) -> Admission {
         Admission { decision, asked: self, ground: None, store_error: None }
     }
 }

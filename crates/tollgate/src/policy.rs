@@ -76,6 +76,7 @@ mod glob;
 mod index;
 mod list;
 mod network;
+mod note;
 mod quotas;
 mod resolution;
 mod rule;

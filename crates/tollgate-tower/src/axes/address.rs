@@ -6,24 +6,6 @@ use std::net::{IpAddr, Ipv4Addr};
 /// The longest there is: of IPv6, eight groups of four digits.
 const LONGEST: usize = 39;
 
-/// The digits of a byte in decimal, and how many there are.
-const OCTETS: [([u8; 3], u8); 256] = {
-    let mut octets = [([0; 3], 0); 256];
-    let mut octet = 0;
-    while octet < octets.len() {
-        let digits = [octet / 100, octet / 10 % 10, octet % 10];
-        let length = if octet < 10 { 1 } else if octet < 100 { 2 } else { 3 };
-        let mut place = 0;
-        while place < length {
-            octets[octet].0[place] = b'0' + digits[3 - length + place] as u8;
-            place += 1;
-        }
-        octets[octet].1 = length as u8;
-        octet += 1;
-    }
-    octets
-};
-
 /// An address as text.
 #[derive(Debug)]
 pub(crate) struct AddressText {
@@ -54,12 +36,19 @@ impl AddressText {
     fn of_v4(address: Ipv4Addr) -> Self {
         let mut text = [0; LONGEST];
         let mut length = 0;
-        for octet in address.octets() {
-            let (digits, count) = OCTETS[usize::from(octet)];
-            text[length..length + 3].copy_from_slice(&digits);
-            length += usize::from(count);
-            text[length] = b'.';
+        let mut push = |byte| {
+            text[length] = byte;
             length += 1;
+        };
+        for octet in address.octets() {
+            if octet >= 100 {
+                push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                push(b'0' + octet / 10 % 10);
+            }
+            push(b'0' + octet % 10);
+            push(b'.');
         }
         // The last is followed by nothing.
         Self { text, length: length - 1 }

@@ -8,17 +8,6 @@ use http::HeaderValue;
 /// What is kept in place: two limits with names of ordinary length.
 const IN_PLACE: usize = 128;
 
-/// All pairs of digits, `00` to `99`: numbers are written two digits at a time.
-const PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[0; 2]; 100];
-    let mut pair = 0;
-    while pair < pairs.len() {
-        pairs[pair] = [b'0' + (pair / 10) as u8, b'0' + (pair % 10) as u8];
-        pair += 1;
-    }
-    pairs
-};
-
 /// ASCII, in place as long as it is short.
 #[derive(Debug)]
 pub(crate) struct Text {
@@ -42,14 +31,13 @@ impl Text {
     #[inline(always)]
     pub(crate) fn push(&mut self, c: char) {
         debug_assert!(c.is_ascii(), "{c:?}");
-        self.push_bytes(&[c as u8]);
+        self.push_ascii(&[c as u8]);
     }
 
     /// Adds ASCII text.
     #[inline(always)]
     pub(crate) fn push_str(&mut self, text: &str) {
-        debug_assert!(text.is_ascii(), "{text:?}");
-        self.push_bytes(text.as_bytes());
+        self.push_ascii(text.as_bytes());
     }
 
     /// Adds a number in decimal.
@@ -81,8 +69,10 @@ impl Text {
         }
     }
 
+    /// Adds bytes that are ASCII.
     #[inline(always)]
-    fn push_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_ascii(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.is_ascii(), "{}", bytes.escape_ascii());
         match self.place.get_mut(self.length..self.length + bytes.len()) {
             Some(room) => {
                 room.copy_from_slice(bytes);
@@ -102,12 +92,14 @@ impl Text {
     }
 }
 
-/// Writes a number that has as many digits as there is room.
+/// Writes a number that has as many digits as there is room, two at a time. Not out of a table of
+/// pairs, which would be fetched from afar once per answer.
 #[inline(always)]
 fn write_integer(room: &mut [u8], mut value: u64) {
     let mut pairs = room.rchunks_exact_mut(2);
     for pair in &mut pairs {
-        pair.copy_from_slice(&PAIRS[(value % 100) as usize]);
+        let two = (value % 100) as u8;
+        pair.copy_from_slice(&[b'0' + two / 10, b'0' + two % 10]);
         value /= 100;
     }
     if let [first] = pairs.into_remainder() {

@@ -89,6 +89,7 @@ fn ask<S: Store + 'static>(
 }
 
 /// The stage that follows from a passage.
+#[inline]
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::Question;
-use crate::charge::Charge;
+use crate::charge::{Charge, Cost, Op};
 use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict, refuses};
-use crate::policy::{Ground, Listing, Policy, Rule};
+use crate::policy::{Charges, Ground, Listing, Policy, Rule};
 use crate::store::StoreError;
-use crate::time::Micros;
+use crate::subject::{Costs, Subject};
+use crate::time::{Micros, Timestamp};
 
 /// A decision with the rules it is about.
 #[derive(Debug)]
@@ -18,6 +19,11 @@ pub struct Admission {
     // Present when the policy decided alone; then without charges.
     pub(super) ground: Option<Ground>,
     pub(super) store_error: Option<StoreError>,
+}
+
+/// The decision of a policy alone, which knows no time.
+pub(super) fn alone(verdict: Verdict) -> Decision {
+    Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy)
 }
 
 /// Why a policy decided without asking a store.
@@ -40,6 +46,26 @@ pub enum Reason<'a> {
 }
 
 impl Admission {
+    /// What a policy makes of a request, before any store is asked. Where it decides alone there is a
+    /// ground; otherwise the decision is still to come.
+    #[inline]
+    pub(super) fn begin(
+        policy: Arc<Policy>,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Self {
+        let asked = Question { policy, charges: Charges::default() };
+        let mut admission =
+            Self { decision: alone(Verdict::Deny), asked, ground: None, store_error: None };
+        let Question { policy, charges } = &mut admission.asked;
+        admission.ground = policy.charge(subject, costs, op, charges);
+        if admission.ground.is_some_and(|ground| ground.verdict().is_allow()) {
+            admission.decision = alone(Verdict::Allow);
+        }
+        admission
+    }
+
     /// Whether the request may go on.
     pub fn verdict(&self) -> Verdict {
         self.decision.verdict()

@@ -1,6 +1,10 @@
 //! Charging behind a request what it need not wait for.
 
-use super::{Admission, Gate, Question, Step, take};
+use std::sync::Arc;
+
+use super::admission::alone;
+use super::{Admission, Gate, Question, take};
+use crate::decision::Verdict;
 use crate::policy::Ground;
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
@@ -49,45 +53,42 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        let mut step = self.step(subject, costs, take);
-        let deferred = step.put_off();
-        let admission = self.ask(step).await;
+        let mut admission = self.begin(subject, costs, take);
+        let deferred = admission.put_off();
+        let admission = self.ask(admission).await;
         let deferred = deferred.filter(|_| admission.is_allowed());
         (admission, deferred)
     }
 
     /// The same without a future, for a store that [answers at once](Store::decide_now). `None`, with
-    /// nothing charged, where it does not.
+    /// nothing charged, where it does not. On the heap from the start, for front ends that share it.
     pub fn admit_deferring_now(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
-    ) -> Option<(Admission, Option<Deferred>)> {
-        let mut step = self.step(subject, costs, take);
-        let deferred = step.put_off();
-        let Step { question, ground } = step;
-        let admission = match ground {
-            Some(ground) => question.settled(ground),
-            None => {
-                let answer = self.limiter.store().decide_now(question.charges.set())?;
-                self.conclude(question, answer)
-            }
-        };
+    ) -> Option<(Arc<Admission>, Option<Deferred>)> {
+        let mut admission = self.begin(subject, costs, take);
+        let deferred = admission.put_off();
+        if admission.ground.is_none() {
+            let answer = self.limiter.store().decide_now(admission.asked.charges.set())?;
+            self.conclude(&mut admission, answer);
+        }
         let deferred = deferred.filter(|_| admission.is_allowed());
-        Some((admission, deferred))
+        Some((Arc::new(admission), deferred))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
     pub async fn charge(&self, deferred: Deferred) -> Admission {
-        self.ask(Step { question: *deferred.question, ground: None }).await
+        // The decision is still to come.
+        self.ask(deferred.question.answered(alone(Verdict::Deny))).await
     }
 }
 
-impl Step {
+impl Admission {
     /// Takes out what need not be asked now.
     #[inline]
     fn put_off(&mut self) -> Option<Deferred> {
-        let Question { policy, charges } = &self.question;
+        let Question { policy, charges } = &self.asked;
         match charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
             true => None,
             false => Some(self.split()),
@@ -96,7 +97,7 @@ impl Step {
 
     #[cold]
     fn split(&mut self) -> Deferred {
-        let all = &self.question;
+        let all = &self.asked;
         let (mut now, mut later) = (all.without_charges(), all.without_charges());
         for (charge, rule) in all.charges.iter() {
             let part = match all.policy.is_critical(rule) {
@@ -105,8 +106,11 @@ impl Step {
             };
             part.charges.push(charge.clone(), rule);
         }
-        let ground = now.charges.set().is_empty().then_some(Ground::NoRule);
-        *self = Self { question: now, ground };
+        if now.charges.set().is_empty() {
+            self.ground = Some(Ground::NoRule);
+            self.decision = alone(Verdict::Allow);
+        }
+        self.asked = now;
         Deferred { question: Box::new(later) }
     }
 }

@@ -1,8 +1,9 @@
 //! Giving back what a request took and did not use.
 
+use super::admission::alone;
 use super::{Admission, Gate, Question};
 use crate::charge::{Charge, Cost, Op};
-use crate::decision::{Decision, Provenance, Verdict};
+use crate::decision::{Provenance, Verdict};
 use crate::policy::{Charges, Fallback};
 use crate::store::{Store, StoreError};
 use crate::subject::{Costs, Subject};
@@ -33,7 +34,7 @@ impl<S: Store> Gate<S> {
         let question = taken(&charges, admission);
         if admission.provenance() == Provenance::Fallback {
             let decision = self.local.store.take_set(question.charges.set());
-            return Ok(question.carried_out(decision.with_provenance(Provenance::Fallback)));
+            return Ok(question.answered(decision.with_provenance(Provenance::Fallback)));
         }
         self.carry_out(question).await
     }
@@ -48,18 +49,16 @@ impl<S: Store> Gate<S> {
         costs: &Costs<'_>,
         at: Timestamp,
     ) -> Result<Admission, StoreError> {
-        self.carry_out(self.step(subject, costs, |cost| Op::Refund { cost, at }).question).await
+        self.carry_out(self.begin(subject, costs, |cost| Op::Refund { cost, at }).asked).await
     }
 
     /// Has the store do what is never refused.
     pub(super) async fn carry_out(&self, question: Question) -> Result<Admission, StoreError> {
         if question.charges.set().is_empty() {
-            let nothing =
-                Decision::without_charges(Verdict::Allow, Timestamp::EPOCH, Provenance::Policy);
-            return Ok(question.carried_out(nothing));
+            return Ok(question.answered(alone(Verdict::Allow)));
         }
         let decision = self.limiter.take_set(question.charges.set()).await?;
-        Ok(question.carried_out(decision))
+        Ok(question.answered(decision))
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    #[inline]
     pub(super) fn new(
         axes: &Names,
         units: &Names,
@@ -42,10 +43,14 @@ impl<'a> Facts<'a> {
         costs: &Costs<'_>,
     ) -> Self {
         // A subject has few values, so looking through them for each name beats any index of names.
-        Self {
-            values: axes.iter().map(|axis| subject.value(axis)).collect(),
-            costs: units.iter().map(|unit| costs.of(unit)).collect(),
+        let mut facts = Self { values: SmallVec::new(), costs: SmallVec::new() };
+        for axis in axes.iter() {
+            facts.values.push(subject.value(axis));
         }
+        for unit in units.iter() {
+            facts.costs.push(costs.of(unit));
+        }
+        facts
     }
 
     #[inline]
