@@ -179,12 +179,13 @@ impl Axes {
         let axis = axis.into();
         self.sources.retain(|(known, _)| *known != axis);
         self.sources.push((axis, source));
-        self.asked = self.sources.iter().fold(Asked::default(), |asked, (_, source)| match source {
-            Source::Client(Detail::Group) => Asked { group: true, ..asked },
-            Source::Client(Detail::Whole) => Asked { whole: true, ..asked },
-            Source::LookUp(_) => Asked { elsewhere: true, ..asked },
-            _ => asked,
-        });
+        self.asked =
+            self.sources.iter().fold(Asked::default(), |asked, (_, source)| match source {
+                Source::Client(Detail::Group) => Asked { group: true, ..asked },
+                Source::Client(Detail::Whole) => Asked { whole: true, ..asked },
+                Source::LookUp(_) => Asked { elsewhere: true, ..asked },
+                _ => asked,
+            });
         self
     }
 

@@ -200,3 +200,31 @@ impl Error for StoreError {
         self.source.as_deref().map(|source| source as _)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{Provenance, Verdict};
+    use crate::time::Timestamp;
+
+    /// Allows everything, by way of a future only.
+    struct Open<const IMMEDIATE: bool>;
+
+    impl<const IMMEDIATE: bool> Store for Open<IMMEDIATE> {
+        const IMMEDIATE: bool = IMMEDIATE;
+
+        async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+            let at = Timestamp::EPOCH;
+            let open = || Decision::without_charges(Verdict::Allow, at, Provenance::Store);
+            sets.iter().map(|_| Ok(open())).collect()
+        }
+    }
+
+    #[test]
+    fn only_a_store_that_is_immediate_is_asked_without_waiting() {
+        let set = ChargeSet::new();
+        let answer = Open::<true>.decide_now(&set).map(|answer| answer.unwrap().is_allowed());
+        assert_eq!(answer, Some(true));
+        assert!(std::sync::Arc::new(Open::<false>).decide_now(&set).is_none());
+    }
+}

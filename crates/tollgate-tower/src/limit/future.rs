@@ -59,19 +59,26 @@ where
     S: Store + 'static,
 {
     /// The way of a request to `inner`, which has said that it is ready.
+    #[inline]
     pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        let (stage, onward) = match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => (enter(guard, inner, parts, body, passage), None),
+        match guard.reception.ask_now(&parts) {
+            Prompt::Clear(passage) => Self {
+                stage: enter(guard, inner, parts, body, passage),
+                guard: Arc::clone(guard),
+                onward: None,
+            },
             Prompt::Wait(first) => {
                 // The one that said it is ready must be the one that is called.
                 let clone = inner.clone();
                 let ready = mem::replace(inner, clone);
-                let passage = ask(guard, parts, first);
-                (Stage::Asking { passage }, Some(Box::new((ready, body))))
+                Self {
+                    stage: Stage::Asking { passage: ask(guard, parts, first) },
+                    guard: Arc::clone(guard),
+                    onward: Some(Box::new((ready, body))),
+                }
             }
-        };
-        Self { guard: Arc::clone(guard), onward, stage }
+        }
     }
 }
 
@@ -88,8 +95,9 @@ fn ask<S: Store + 'static>(
     })
 }
 
-/// The stage that follows from a passage.
-#[inline]
+/// The stage that follows from a passage. Inlined, for a future is large, and moved out of every
+/// function that returns it.
+#[inline(always)]
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,

@@ -48,7 +48,7 @@ pub enum Reason<'a> {
 impl Admission {
     /// What a policy makes of a request, before any store is asked. Where it decides alone there is a
     /// ground; otherwise the decision is still to come.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(
         policy: Arc<Policy>,
         subject: &Subject<'_>,

@@ -35,7 +35,7 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(
         axes: &Names,
         units: &Names,
