@@ -12,9 +12,10 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::Subject;
 
-use crate::headers::Text;
-
+mod address;
 mod cookie;
+
+use address::AddressText;
 
 /// Finds a value in a request.
 type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
@@ -44,6 +45,15 @@ type LookUp = dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<String>> + Se
 pub struct Axes {
     // In the order they were added; of two for one axis the later counts.
     sources: Vec<(Box<str>, Source)>,
+    asked: Asked,
+}
+
+/// What any of the sources needs, so that it need not be found out for every request.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    group: bool,
+    whole: bool,
+    elsewhere: bool,
 }
 
 /// Where a value comes from.
@@ -169,17 +179,32 @@ impl Axes {
         let axis = axis.into();
         self.sources.retain(|(known, _)| *known != axis);
         self.sources.push((axis, source));
+        self.asked =
+            self.sources.iter().fold(Asked::default(), |asked, (_, source)| match source {
+                Source::Client(Detail::Group) => Asked { group: true, ..asked },
+                Source::Client(Detail::Whole) => Asked { whole: true, ..asked },
+                Source::LookUp(_) => Asked { elsewhere: true, ..asked },
+                _ => asked,
+            });
         self
     }
 
     /// Whether any value has to be waited for.
     pub(crate) fn must_wait(&self) -> bool {
-        self.sources.iter().any(|(_, source)| matches!(source, Source::LookUp(_)))
+        self.asked.elsewhere
     }
 
-    /// Whether any value is an address.
+    /// Whether any value is an address, or the group of one.
     pub(crate) fn has_address(&self) -> bool {
-        self.sources.iter().any(|(_, source)| matches!(source, Source::Client(_)))
+        self.asked.whole || self.asked.group
+    }
+
+    /// The texts that are asked for of a client at `address`, in the group of `group`.
+    pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
+        Client {
+            address: self.asked.whole.then(|| AddressText::new(address)),
+            group: self.asked.group.then(|| AddressText::new(group)),
+        }
     }
 
     /// What has to be waited for, one after another.
@@ -195,52 +220,64 @@ impl Axes {
         found
     }
 
-    /// Everything known of a request whose client is at `client`.
-    pub(crate) fn values<'r>(&'r self, request: &'r Parts, client: &Client) -> Values<'r> {
-        let mut values = Values::new();
+    /// What functions find in a request.
+    pub(crate) fn find_all<'r>(&'r self, request: &'r Parts) -> Found<'r> {
+        let mut found = Found::new();
         for (axis, source) in &self.sources {
-            if let Some(value) = source.value(request, client) {
-                values.push((axis, value));
+            if let Source::Find(find) = source
+                && let Some(value) = find(request)
+            {
+                found.push((axis, value));
             }
         }
-        values
+        found
+    }
+
+    /// Adds what a request says of itself to `subject`.
+    #[inline]
+    pub(crate) fn describe<'r>(
+        &'r self,
+        subject: &mut Subject<'r>,
+        request: &'r Parts,
+        client: &'r Client,
+    ) {
+        for (axis, source) in &self.sources {
+            if let Some(value) = source.value(request, client) {
+                subject.set(axis, value);
+            }
+        }
     }
 }
 
 /// Values that had to be waited for.
-pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 2]>;
+pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 1]>;
 
-/// Values with their axes.
-pub(crate) type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
+/// Values that functions have found.
+pub(crate) type Found<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 
-/// A client's address, whole and grouped; `None` where even the peer's is not known.
-#[derive(Clone, Copy, Debug, Default)]
+/// A client's address as text, whole and grouped; `None` where it is not asked for, or even the peer's
+/// is not known.
+#[derive(Debug, Default)]
 pub(crate) struct Client {
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) group: Option<IpAddr>,
-}
-
-/// The subject with these values.
-pub(crate) fn subject<'a>(values: &'a Values<'_>, looked_up: &'a LookedUp<'_>) -> Subject<'a> {
-    let values = values.iter().map(|(axis, value)| (*axis, &**value));
-    let looked_up = looked_up.iter().map(|(axis, value)| (*axis, value.as_str()));
-    values.chain(looked_up).collect()
+    address: Option<AddressText>,
+    group: Option<AddressText>,
 }
 
 impl Source {
-    fn value<'r>(&self, request: &'r Parts, client: &Client) -> Option<Cow<'r, str>> {
+    /// The value that a request has of itself.
+    #[inline]
+    fn value<'r>(&self, request: &'r Parts, client: &'r Client) -> Option<&'r str> {
         match self {
-            Self::Client(Detail::Group) => client.group.map(text),
-            Self::Client(Detail::Whole) => client.address.map(text),
-            Self::Header(name) => request.headers.get(name)?.to_str().ok().map(Cow::Borrowed),
-            Self::Cookie(name) => cookie::find(&request.headers, name).map(Cow::Borrowed),
-            Self::Host => host(request).map(Cow::Borrowed),
-            Self::Method => Some(request.method.as_str().into()),
-            Self::Path => Some(request.uri.path().into()),
-            Self::Route => Some(route(request).into()),
-            Self::Find(find) => find(request),
-            // These are waited for elsewhere.
-            Self::LookUp(_) => None,
+            Self::Client(Detail::Group) => client.group.as_ref().map(AddressText::as_str),
+            Self::Client(Detail::Whole) => client.address.as_ref().map(AddressText::as_str),
+            Self::Header(name) => request.headers.get(name)?.to_str().ok(),
+            Self::Cookie(name) => cookie::find(&request.headers, name),
+            Self::Host => host(request),
+            Self::Method => Some(request.method.as_str()),
+            Self::Path => Some(request.uri.path()),
+            Self::Route => Some(route(request)),
+            // These are asked apart, for what they find has to be kept somewhere.
+            Self::Find(_) | Self::LookUp(_) => None,
         }
     }
 }
@@ -249,22 +286,6 @@ impl Source {
 pub(crate) fn host(request: &Parts) -> Option<&str> {
     let named = || request.headers.get(http::header::HOST)?.to_str().ok();
     request.uri.host().or_else(named)
-}
-
-/// An address as text. Those of IPv4, which most requests have, are spelled without the machinery
-/// of formatting.
-fn text(address: IpAddr) -> Cow<'static, str> {
-    let IpAddr::V4(address) = address else {
-        return Cow::Owned(address.to_string());
-    };
-    let mut text = Text::new();
-    for (index, octet) in address.octets().into_iter().enumerate() {
-        if index > 0 {
-            text.push('.');
-        }
-        text.push_integer(octet.into());
-    }
-    Cow::Owned(text.as_str().to_owned())
 }
 
 #[cfg(feature = "axum")]

@@ -107,13 +107,19 @@ pub(crate) type Tell = dyn Fn(Check) + Send + Sync;
 /// Which checks have been told.
 #[derive(Clone, Default)]
 pub(crate) struct Checks {
-    // A bit per check, for what was told and for what need not be looked for again; shared by all
-    // clones of a layer.
-    told: Arc<AtomicU8>,
-    done: Arc<AtomicU8>,
-    // How often what costs something to find out was looked for.
-    looked: Arc<AtomicU32>,
+    // Shared by all clones of a layer.
+    seen: Arc<Seen>,
     tell: Option<Arc<Tell>>,
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    // A bit per check, for what was told and for what need not be looked for again.
+    told: AtomicU8,
+    done: AtomicU8,
+    // How often what costs something to find out was looked for.
+    looked: AtomicU32,
 }
 
 impl Checks {
@@ -125,7 +131,7 @@ impl Checks {
     ///
     /// The order of telling does not matter to anybody, hence relaxed.
     pub(crate) fn look(&self, check: Check, found: impl FnOnce() -> bool) {
-        if self.told.load(Ordering::Relaxed) & check.bit() == 0 && found() {
+        if self.seen.told.load(Ordering::Relaxed) & check.bit() == 0 && found() {
             self.tell(check);
         }
     }
@@ -133,23 +139,23 @@ impl Checks {
     /// The same for what shows on the first request, and on no later one.
     pub(crate) fn look_once(&self, check: Check, found: impl FnOnce() -> bool) {
         let is_done = |done: &AtomicU8| done.load(Ordering::Relaxed) & check.bit() != 0;
-        if !is_done(&self.done) {
-            self.done.fetch_or(check.bit(), Ordering::Relaxed);
+        if !is_done(&self.seen.done) {
+            self.seen.done.fetch_or(check.bit(), Ordering::Relaxed);
             self.look(check, found);
         }
     }
 
     /// The same for what shows early if it ever does.
     pub(crate) fn look_for_a_while(&self, check: Check, found: impl FnOnce() -> bool) {
-        if self.looked.load(Ordering::Relaxed) < A_WHILE {
-            self.looked.fetch_add(1, Ordering::Relaxed);
+        if self.seen.looked.load(Ordering::Relaxed) < A_WHILE {
+            self.seen.looked.fetch_add(1, Ordering::Relaxed);
             self.look(check, found);
         }
     }
 
     #[cold]
     fn tell(&self, check: Check) {
-        if self.told.fetch_or(check.bit(), Ordering::Relaxed) & check.bit() != 0 {
+        if self.seen.told.fetch_or(check.bit(), Ordering::Relaxed) & check.bit() != 0 {
             return;
         }
         tracing::warn!(code = check.code(), link = check.link(), "{check}");

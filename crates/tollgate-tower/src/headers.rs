@@ -21,10 +21,11 @@ use tollgate::{
 mod dialect;
 mod merge;
 mod name;
+mod noted;
 mod text;
 
 pub use dialect::{Dialect, UnknownDialect};
-pub(crate) use merge::append;
+pub(crate) use merge::{append, tell};
 use name::push_name;
 pub(crate) use text::Text;
 
@@ -72,18 +73,8 @@ pub struct Policy<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) -> Fields {
-    let view = View { decision, policies };
     let mut fields = Vec::with_capacity(4);
-    match dialect {
-        Dialect::Draft11 => view.draft_11(&mut fields),
-        Dialect::Draft7 => view.draft_7(&mut fields),
-        Dialect::Draft6 => view.draft_6(&mut fields),
-        Dialect::XRateLimitEpoch => view.one_by_one(X_RATELIMIT, Reset::Epoch, &mut fields),
-        Dialect::XRateLimitDelta => view.one_by_one(X_RATELIMIT, Reset::Delta, &mut fields),
-        Dialect::Envoy03 => view.envoy_03(&mut fields),
-        Dialect::Off => {}
-    }
-    view.refusal(&mut fields);
+    View { decision, policies }.spell(dialect, |name, value| fields.push((name, value)));
     fields
 }
 
@@ -91,22 +82,50 @@ pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) ->
 ///
 /// Headers tell policies apart by name alone, so where a rule has several quotas they are part of
 /// the name.
-pub fn render_admission<'a>(admission: &'a Admission, dialect: Dialect) -> Fields {
-    let charges: SmallVec<[_; 2]> = admission.charges().collect();
+pub fn render_admission(admission: &Admission, dialect: Dialect) -> Fields {
+    let mut fields = Vec::with_capacity(4);
+    spell(admission, dialect, |name, value| fields.push((name, value)));
+    fields
+}
+
+/// Hands over the fields that tell an admission, one by one.
+fn spell(admission: &Admission, dialect: Dialect, mut put: impl FnMut(HeaderName, HeaderValue)) {
+    let decision = admission.decision();
+    let mut charges = admission.charges();
+    match (charges.next(), charges.next()) {
+        // By far the most common.
+        (Some((rule, charge, outcome)), None) => {
+            let is_noted = dialect == Dialect::Draft11
+                && outcome.enforcement != Enforcement::Shadow
+                && noted::put((rule, &charge.meter, outcome), &mut put);
+            // What is noted is told already; what a refusal adds is not.
+            let rest = if is_noted { Dialect::Off } else { dialect };
+            let policies = &[Policy { name: rule.name(), meter: charge.meter }];
+            if !(is_noted && decision.is_allowed()) {
+                View { decision, policies }.spell(rest, put);
+            }
+        }
+        _ => {
+            let names = names(admission);
+            let policies: SmallVec<[Policy<'_>; 4]> = (admission.charges().zip(&names))
+                .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
+                .collect();
+            View { decision, policies: &policies }.spell(dialect, put);
+        }
+    }
+}
+
+/// What each of several charges is called.
+fn names(admission: &Admission) -> SmallVec<[Cow<'_, str>; 4]> {
     let is_repeated = |rule: &Rule| {
-        let same = charges.iter().filter(|(other, ..)| other.name() == rule.name());
-        charges.len() > 1 && same.count() > 1
+        let same = admission.charges().filter(|(other, ..)| other.name() == rule.name());
+        same.count() > 1
     };
-    let name = |rule: &'a Rule, charge: &Charge<'_>| match is_repeated(rule) {
+    let name = |(rule, charge, _): (_, &Charge<'_>, _)| match is_repeated(rule) {
         true => Cow::Owned(format!("{} {}", rule.name(), charge.meter.quota())),
         false => Cow::Borrowed(rule.name()),
     };
-    let names: SmallVec<[Cow<'a, str>; 2]> =
-        charges.iter().map(|(rule, charge, _)| name(rule, charge)).collect();
-    let policies: SmallVec<[Policy<'_>; 2]> = (charges.iter().zip(&names))
-        .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
-        .collect();
-    render(admission.decision(), &policies, dialect)
+    admission.charges().map(name).collect()
 }
 
 /// What an answer says that turns a request away for a while, whatever was decided.
@@ -135,59 +154,112 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn draft_11(&self, fields: &mut Fields) {
+    /// Hands over the fields, in the order they are sent.
+    fn spell(&self, dialect: Dialect, mut put: impl FnMut(HeaderName, HeaderValue)) {
+        match dialect {
+            Dialect::Draft11 => self.draft_11(&mut put),
+            Dialect::Draft7 => self.draft_7(&mut put),
+            Dialect::Draft6 => self.draft_6(&mut put),
+            Dialect::XRateLimitEpoch => self.one_by_one(X_RATELIMIT, Reset::Epoch, &mut put),
+            Dialect::XRateLimitDelta => self.one_by_one(X_RATELIMIT, Reset::Delta, &mut put),
+            Dialect::Envoy03 => self.envoy_03(&mut put),
+            Dialect::Off => {}
+        }
+        if !self.decision.is_allowed() {
+            self.refusal().into_iter().for_each(|(name, value)| put(name, value));
+        }
+    }
+
+    fn draft_11(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
         let (mut limits, mut standings) = (Text::new(), Text::new());
         for (index, policy, outcome) in self.enforced() {
-            let item = (index, policy.name);
-            push_item(&mut limits, item, 'q', policy.meter.capacity());
-            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+            push_comma(&mut limits);
+            push_name(&mut limits, index, policy.name);
+            push_limit(&mut limits, &policy.meter);
             // Without numbers (a fallback decided) there is a policy but no standing under it.
-            if let Some(reading) = outcome.reading {
-                push_item(&mut standings, item, 'r', reading.remaining);
-                push_parameter(&mut standings, 't', wait(&reading).as_secs_ceil());
+            if let Some(reading) = &outcome.reading {
+                push_comma(&mut standings);
+                push_name(&mut standings, index, policy.name);
+                push_standing(&mut standings, reading);
             }
         }
-        push_field(fields, RATELIMIT_POLICY, &limits);
-        push_field(fields, RATELIMIT, &standings);
+        put_list(put, RATELIMIT_POLICY, &limits);
+        put_list(put, RATELIMIT, &standings);
     }
 
-    fn draft_7(&self, fields: &mut Fields) {
-        if let Some(reading) = self.first() {
+    fn draft_7(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
+        if let Some([limit, remaining, reset]) = self.numbers(Reset::Delta) {
             let mut standing = Text::new();
-            for (label, value) in [
-                ("limit=", reading.capacity),
-                (", remaining=", reading.remaining),
-                (", reset=", wait(&reading).as_secs_ceil()),
-            ] {
-                standing.push_str(label);
-                standing.push_integer(integer(value));
-            }
-            push_field(fields, RATELIMIT, &standing);
+            push_parameter(&mut standing, "limit=", limit);
+            push_parameter(&mut standing, ", remaining=", remaining);
+            push_parameter(&mut standing, ", reset=", reset);
+            put(RATELIMIT, standing.to_value());
         }
-        self.numeric_policy(fields);
+        self.numeric_policy(put);
     }
 
-    fn draft_6(&self, fields: &mut Fields) {
-        self.one_by_one(DRAFT_6, Reset::Delta, fields);
-        self.numeric_policy(fields);
+    fn draft_6(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
+        self.one_by_one(DRAFT_6, Reset::Delta, put);
+        self.numeric_policy(put);
     }
 
     /// `100;w=60, 1000;w=86400`: the policies of drafts 6 and 7, which have no names.
-    fn numeric_policy(&self, fields: &mut Fields) {
+    fn numeric_policy(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
         let mut limits = Text::new();
         for (_, policy, _) in self.enforced() {
             push_comma(&mut limits);
             limits.push_integer(integer(policy.meter.capacity()));
-            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
+            push_parameter(&mut limits, ";w=", window_secs(&policy.meter));
         }
-        push_field(fields, RATELIMIT_POLICY, &limits);
+        put_list(put, RATELIMIT_POLICY, &limits);
     }
 
     /// Limit, remaining and reset of the binding outcome, a field each.
-    fn one_by_one(&self, names: [HeaderName; 3], reset: Reset, fields: &mut Fields) {
-        let Some(reading) = self.first() else {
+    fn one_by_one(
+        &self,
+        names: [HeaderName; 3],
+        reset: Reset,
+        put: &mut impl FnMut(HeaderName, HeaderValue),
+    ) {
+        if let Some(numbers) = self.numbers(reset) {
+            let fields = names.into_iter().zip(numbers);
+            fields.for_each(|(name, value)| put(name, integer(value).into()));
+        }
+    }
+
+    /// Limit, remaining and reset as Envoy tells them: the limit is followed by all policies.
+    fn envoy_03(&self, put: &mut impl FnMut(HeaderName, HeaderValue)) {
+        let Some([limit, remaining, reset]) = self.numbers(Reset::Delta) else {
             return;
         };
+        let mut limits = Text::new();
+        limits.push_integer(integer(limit));
+        for (index, policy, _) in self.enforced() {
+            push_comma(&mut limits);
+            limits.push_integer(integer(policy.meter.capacity()));
+            push_parameter(&mut limits, ";w=", window_secs(&policy.meter));
+            limits.push_str(";name=");
+            push_name(&mut limits, index, policy.name);
+        }
+        let values = [limits.to_value(), integer(remaining).into(), integer(reset).into()];
+        X_RATELIMIT.into_iter().zip(values).for_each(|(name, value)| put(name, value));
+    }
+
+    /// What every refusal says, in any dialect.
+    fn refusal(&self) -> Fields {
+        retry_later(match self.decision.retry() {
+            Retry::Never => None,
+            Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
+            // A list, or a missing axis: nothing will change by itself.
+            Retry::Now if self.decision.provenance() == Provenance::Policy => None,
+            // Refused without numbers: nobody knows when, but not in this very second.
+            Retry::Now => Some(1),
+        })
+    }
+
+    /// Limit, remaining and reset of the binding outcome.
+    fn numbers(&self, reset: Reset) -> Option<[u64; 3]> {
+        let reading = self.first()?;
         let wait = wait(&reading);
         let reset = match reset {
             Reset::Delta => wait.as_secs_ceil(),
@@ -196,43 +268,7 @@ impl<'a> View<'a> {
                 Micros::new(at.saturating_add(wait.get())).as_secs_ceil()
             }
         };
-        let values = [reading.capacity, reading.remaining, reset];
-        fields.extend(names.into_iter().zip(values.map(|value| integer(value).into())));
-    }
-
-    /// Limit, remaining and reset as Envoy tells them: the limit is followed by all policies.
-    fn envoy_03(&self, fields: &mut Fields) {
-        let start = fields.len();
-        self.one_by_one(X_RATELIMIT, Reset::Delta, fields);
-        let Some((_, limit)) = fields.get_mut(start) else {
-            return;
-        };
-        let mut limits = Text::new();
-        limits.push_str(limit.to_str().unwrap_or_default());
-        for (index, policy, _) in self.enforced() {
-            push_comma(&mut limits);
-            limits.push_integer(integer(policy.meter.capacity()));
-            push_parameter(&mut limits, 'w', window_secs(&policy.meter));
-            limits.push_str(";name=");
-            push_name(&mut limits, index, policy.name);
-        }
-        *limit = limits.to_value();
-    }
-
-    /// What every refusal says, in any dialect.
-    fn refusal(&self, fields: &mut Fields) {
-        if self.decision.is_allowed() {
-            return;
-        }
-        let seconds = match self.decision.retry() {
-            Retry::Never => None,
-            Retry::After(wait) => Some(wait.as_secs_ceil().max(1)),
-            // A list, or a missing axis: nothing will change by itself.
-            Retry::Now if self.decision.provenance() == Provenance::Policy => None,
-            // Refused without numbers: nobody knows when, but not in this very second.
-            Retry::Now => Some(1),
-        };
-        fields.extend(retry_later(seconds));
+        Some([reading.capacity, reading.remaining, reset])
     }
 
     /// The reading that dialects with room for one tell.
@@ -269,16 +305,21 @@ fn integer(value: u64) -> u64 {
     value.min(MAX_INTEGER)
 }
 
-fn push_item(list: &mut Text, (index, name): (usize, &str), parameter: char, value: u64) {
-    push_comma(list);
-    push_name(list, index, name);
-    push_parameter(list, parameter, value);
+/// The limit of a named policy.
+fn push_limit(list: &mut Text, meter: &Meter) {
+    push_parameter(list, ";q=", meter.capacity());
+    push_parameter(list, ";w=", window_secs(meter));
 }
 
-fn push_parameter(list: &mut Text, parameter: char, value: u64) {
-    list.push(';');
-    list.push(parameter);
-    list.push('=');
+/// The standing under a named policy.
+fn push_standing(list: &mut Text, reading: &Reading) {
+    push_parameter(list, ";r=", reading.remaining);
+    push_parameter(list, ";t=", wait(reading).as_secs_ceil());
+}
+
+#[inline(always)]
+fn push_parameter(list: &mut Text, parameter: &str, value: u64) {
+    list.push_str(parameter);
     list.push_integer(integer(value));
 }
 
@@ -288,9 +329,9 @@ fn push_comma(list: &mut Text) {
     }
 }
 
-/// Adds a field unless it would be empty, which a structured list must not be.
-fn push_field(fields: &mut Fields, name: HeaderName, value: &Text) {
-    if !value.is_empty() {
-        fields.push((name, value.to_value()));
+/// Hands over a list unless it is empty, which a structured one must not be.
+fn put_list(put: &mut impl FnMut(HeaderName, HeaderValue), name: HeaderName, list: &Text) {
+    if !list.is_empty() {
+        put(name, list.to_value());
     }
 }

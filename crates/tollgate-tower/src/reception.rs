@@ -6,15 +6,13 @@
 //!    └──────────────── held until it would fit ◀──────────────────────────┘
 //! ```
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use http::request::Parts;
 use tokio::time::{Instant, sleep};
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client, LookedUp, subject};
+use crate::axes::{Axes, Client};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -66,7 +64,7 @@ pub(crate) enum Prompt {
 
 /// An admission, and what is to be charged behind it. On the heap from the start: it is shared in the
 /// end, and too large to be handed about until then.
-pub(crate) type Asked = (Arc<Admission>, Option<Box<Deferred>>);
+pub(crate) type Asked = (Arc<Admission>, Option<Deferred>);
 
 /// How long refused requests are held.
 #[derive(Clone, Copy, Debug)]
@@ -97,18 +95,14 @@ impl<S: Store + 'static> Reception<S> {
         if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
             return Prompt::Wait(None);
         }
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
-        let looked_up = LookedUp::new();
-        let subject = subject(&values, &looked_up);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         let costs = self.costs(request);
-        let question = pin!(self.gate.admit_deferring(&subject, &costs));
-        match question.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((admission, deferred)) => {
-                self.without_waiting((Arc::new(admission), deferred.map(Box::new)))
-            }
-            // The store does not keep what it promised. Asking again may charge twice.
-            Poll::Pending => Prompt::Wait(None),
+        match self.gate.admit_deferring_now(&subject, &costs) {
+            Some(asked) => self.without_waiting(asked),
+            None => Prompt::Wait(None),
         }
     }
 
@@ -121,9 +115,11 @@ impl<S: Store + 'static> Reception<S> {
         patience: Patience,
     ) -> Passage {
         let looked_up = self.axes.look_all_up(request).await;
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
-        let subject = subject(&values, &looked_up);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         let costs = self.costs(request);
         let start = Instant::now();
         let mut place = None;
@@ -160,9 +156,11 @@ impl<S: Store + 'static> Reception<S> {
     /// Gives back what a request took that goes no further.
     pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
         let looked_up = self.axes.look_all_up(request).await;
-        let client = self.client(request);
-        let values = self.axes.values(request, &client);
-        let subject = subject(&values, &looked_up);
+        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let mut subject = Subject::new();
+        self.axes.describe(&mut subject, request, &client);
+        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         // Best effort: what cannot be given back wears off by itself.
         let _ = self.gate.refund(&subject, &self.costs(request), admission).await;
     }
@@ -182,7 +180,7 @@ impl<S: Store + 'static> Reception<S> {
             }
         }
         let (admission, deferred) = self.gate.admit_deferring(subject, costs).await;
-        Ok((Arc::new(admission), deferred.map(Box::new)))
+        Ok((Arc::new(admission), deferred))
     }
 
     /// The passage, if it is clear without waiting.
@@ -213,7 +211,7 @@ impl<S: Store + 'static> Reception<S> {
             inspect(&admission);
         }
         if let Some(deferred) = deferred {
-            self.behind.charge(&self.gate, *deferred, self.inspect.as_ref());
+            self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
         }
         Passage::Pass(admission)
     }
@@ -258,8 +256,11 @@ impl<S: Store + 'static> Reception<S> {
                 client_ip::is_forwarded(&request.headers)
             });
         }
-        let address = peer.map(|peer| self.client_ip.find(peer, &request.headers));
-        Client { address, group: address.map(|address| self.client_ip.group(address)) }
+        let Some(peer) = peer else {
+            return Client::default();
+        };
+        let address = self.client_ip.find(peer, &request.headers);
+        self.axes.client(address, self.client_ip.group(address))
     }
 
     fn costs(&self, request: &Parts) -> Costs<'_> {

@@ -127,7 +127,7 @@ pub(crate) fn respond(
         (Protocol::Http, Some(write)) => write(refusal),
         (Protocol::Http, None) => problem::respond(refusal),
     };
-    headers::append(response.headers_mut(), headers::render_admission(refusal.admission, dialect));
+    headers::tell(response.headers_mut(), refusal.admission, dialect);
     if refusal.cause == Cause::Crowded {
         headers::append(response.headers_mut(), headers::retry_later(refusal.retry_after_secs()));
     }

@@ -13,13 +13,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::algorithm::Ask;
 use crate::charge::{ChargeSet, Cost, Op};
 use crate::clock::{Clock, SystemClock};
-use crate::decision::{Decision, Provenance, Verdict};
+use crate::decision::Decision;
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
+use crate::policy::{Charges, Fallback, Policy};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
-use crate::time::Timestamp;
 
 mod admission;
 mod deferred;
@@ -145,12 +144,12 @@ impl<S: Store> Gate<S> {
     /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
     /// asked the rules' [fallbacks](crate::Fallback) decide.
     pub async fn admit(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.step(subject, costs, take)).await
+        self.ask(self.begin(subject, costs, take)).await
     }
 
     /// Says what [`admit`](Gate::admit) would, and charges nothing.
     pub async fn peek(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.step(subject, costs, Op::Peek)).await
+        self.ask(self.begin(subject, costs, Op::Peek)).await
     }
 
     /// Decides charges no rule speaks of; when the store cannot be asked the local one decides, and
@@ -165,77 +164,66 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    async fn ask(&self, step: Step) -> Admission {
-        match step {
-            Step::Settled(admission) => admission,
-            Step::Ask(question) => {
-                let answer = self.limiter.take_set(&question.set).await;
-                self.conclude(question, answer)
+    async fn ask(&self, mut admission: Admission) -> Admission {
+        if admission.ground.is_none() {
+            let answer = self.limiter.take_set(admission.asked.charges.set()).await;
+            self.conclude(&mut admission, answer);
+        }
+        admission
+    }
+
+    /// What the policy alone makes of a request: an admission that lacks the store's decision, unless
+    /// it has a ground to do without. Inlined, so that it is filled in where it stays.
+    #[inline(always)]
+    fn begin(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Admission {
+        Admission::begin(self.policy(), subject, costs, op)
+    }
+
+    /// Adds the store's decision to an admission, or the fallbacks' if there is none.
+    #[inline]
+    fn conclude(&self, admission: &mut Admission, answer: Result<Decision, StoreError>) {
+        match answer {
+            // Outcomes are told apart by their place, so an answer of another length is none.
+            Ok(decision) if decision.outcomes().len() == admission.asked.charges.set().len() => {
+                admission.decision = decision;
             }
+            Ok(_) => self.fall_back(admission, StoreError::new(StoreErrorKind::Protocol)),
+            Err(error) => self.fall_back(admission, error),
         }
     }
 
-    /// What the policy alone makes of a request.
-    fn step(&self, subject: &Subject<'_>, costs: &Costs<'_>, op: impl Fn(Cost) -> Op) -> Step {
-        let policy = self.policy();
-        let (verdict, resolution) = match policy.resolve_to(subject, costs, op) {
-            Resolution::Charges(charges) if !charges.set().is_empty() => {
-                let (set, rules) = charges.into_parts();
-                return Step::Ask(Question { policy, set, rules });
-            }
-            none @ Resolution::Charges(_) => (Verdict::Allow, none),
-            listed @ Resolution::Allowlisted { .. } => (Verdict::Allow, listed),
-            refused => (Verdict::Deny, refused),
-        };
-        Step::Settled(Admission {
-            decision: Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy),
-            policy,
-            rules: RuleNumbers::new(),
-            set: ChargeSet::new(),
-            ground: Some(resolution),
-            store_error: None,
-        })
-    }
-
-    /// Makes an admission of the store's answer, or of the fallbacks' if there is none.
-    fn conclude(&self, question: Question, answer: Result<Decision, StoreError>) -> Admission {
-        let Question { policy, set, rules } = question;
-        // Outcomes are told apart by their place, so an answer of another length is none.
-        let answer = answer.and_then(|decision| match decision.outcomes().len() == set.len() {
-            true => Ok(decision),
-            false => Err(StoreError::new(StoreErrorKind::Protocol)),
-        });
-        let (decision, store_error) = match answer {
-            Ok(decision) => (decision, None),
-            Err(error) => {
-                let fallbacks = rules.iter().map(|&rule| policy.fallback_of(rule));
-                let decision = fallback::decide(&set, &fallbacks.collect(), &self.local);
-                (decision, Some(error))
-            }
-        };
-        Admission { decision, policy, rules, set, ground: None, store_error }
+    /// Has the rules' fallbacks decide.
+    #[cold]
+    fn fall_back(&self, admission: &mut Admission, error: StoreError) {
+        let Question { policy, charges } = &admission.asked;
+        let fallbacks = charges.numbers().iter().map(|&rule| policy.fallback_of(rule)).collect();
+        admission.decision = fallback::decide(charges.set(), &fallbacks, &self.local);
+        admission.store_error = Some(error);
     }
 }
 
 impl<C: Clock> Gate<MemoryStore<C>> {
     /// [`admit`](Gate::admit) without a future, for a store in this process.
     pub fn admit_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.step(subject, costs, take))
+        self.ask_now(self.begin(subject, costs, take))
     }
 
     /// [`peek`](Gate::peek) without a future, for a store in this process.
     pub fn peek_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.step(subject, costs, Op::Peek))
+        self.ask_now(self.begin(subject, costs, Op::Peek))
     }
 
-    fn ask_now(&self, step: Step) -> Admission {
-        match step {
-            Step::Settled(admission) => admission,
-            Step::Ask(question) => {
-                let decision = self.limiter.store().take_set(&question.set);
-                self.conclude(question, Ok(decision))
-            }
+    fn ask_now(&self, mut admission: Admission) -> Admission {
+        if admission.ground.is_none() {
+            let decision = self.limiter.store().take_set(admission.asked.charges.set());
+            self.conclude(&mut admission, Ok(decision));
         }
+        admission
     }
 }
 
@@ -243,20 +231,22 @@ fn take(cost: Cost) -> Op {
     Op::Take(Ask::exactly(cost))
 }
 
-/// What remains to be done for a request.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
-enum Step {
-    /// Ask the store.
-    Ask(Question),
-    /// Nothing: the policy has decided.
-    Settled(Admission),
+/// Charges on their way to a store.
+#[derive(Clone, Debug)]
+struct Question {
+    // What decides stays alive, so that the names of rules need not be copied.
+    policy: Arc<Policy>,
+    charges: Charges,
 }
 
-/// Charges on their way to a store.
-#[derive(Debug)]
-struct Question {
-    policy: Arc<Policy>,
-    set: ChargeSet<'static>,
-    // For every charge, the number of its rule.
-    rules: RuleNumbers,
+impl Question {
+    /// A question by the same policy, without charges so far.
+    fn without_charges(&self) -> Self {
+        Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
+    }
+
+    /// The admission with this decision.
+    fn answered(self, decision: Decision) -> Admission {
+        Admission { decision, asked: self, ground: None, store_error: None }
+    }
 }

@@ -49,6 +49,10 @@ use crate::digest::{Digest, Digester};
 use crate::meter::Meter;
 use crate::quota::Period;
 
+mod stem;
+
+pub(crate) use stem::Stem;
+
 /// A key made by hand that is longer than this stands in names as a digest.
 const LONGEST_PLAIN_KEY: usize = 128;
 
@@ -111,17 +115,7 @@ impl<'a> Key<'a> {
             text.push(b':');
             let start = text.len();
             escape(axis.as_bytes(), &PLAIN, &mut text);
-            match value.into() {
-                KeyPart::Plain(value) => {
-                    text.push(b'=');
-                    escape(value.as_bytes(), &PLAIN, &mut text);
-                }
-                KeyPart::Hashed(digest) => {
-                    text.extend(b"=#");
-                    text.extend(digest.to_hex());
-                }
-                KeyPart::Missing => {}
-            }
+            push_value(value.into(), &mut text);
             if near == Some(axis) {
                 tag = short(start..text.len()).unwrap_or(WHOLE);
             }
@@ -162,6 +156,21 @@ impl<'a> Key<'a> {
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
         Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope, tag: self.tag }
+    }
+}
+
+/// What follows an axis.
+fn push_value(value: KeyPart<'_>, into: &mut Vec<u8>) {
+    match value {
+        KeyPart::Plain(value) => {
+            into.push(b'=');
+            escape(value.as_bytes(), &PLAIN, into);
+        }
+        KeyPart::Hashed(digest) => {
+            into.extend(b"=#");
+            into.extend(digest.to_hex());
+        }
+        KeyPart::Missing => {}
     }
 }
 

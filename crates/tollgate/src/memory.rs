@@ -15,7 +15,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::meter::Meter;
-use crate::store::{Answers, Store};
+use crate::store::{Answers, Store, StoreError};
 use crate::time::Timestamp;
 
 mod fingerprint;
@@ -275,6 +275,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         let mut answers = Answers::new();
         self.decide_each(sets, |decision| answers.push(Ok(decision)));
         ready(answers)
+    }
+
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        Some(Ok(self.take_set(set)))
     }
 }
 

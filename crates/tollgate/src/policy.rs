@@ -76,6 +76,7 @@ mod glob;
 mod index;
 mod list;
 mod network;
+mod note;
 mod quotas;
 mod resolution;
 mod rule;
@@ -88,7 +89,7 @@ pub use glob::{Glob, GlobError};
 pub use list::Listing;
 pub use network::{Network, NetworkError};
 pub use quotas::Quotas;
-pub(crate) use resolution::RuleNumbers;
+pub(crate) use resolution::Ground;
 pub use resolution::{Charges, Resolution};
 pub use rule::{Fallback, Missing, Override, Rule};
 
@@ -188,37 +189,48 @@ impl Policy {
     /// rules that ask for the same value are too many to be kept inline), never for a rule that does
     /// not. It costs what the rules cost that could apply, not what all of them would.
     pub fn resolve(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Resolution {
-        self.resolve_to(subject, costs, |cost| Op::Take(Ask::exactly(cost)))
+        let mut charges = Charges::default();
+        let take = |cost| Op::Take(Ask::exactly(cost));
+        match self.charge(subject, costs, take, &mut charges) {
+            None | Some(Ground::NoRule) => Resolution::Charges(charges),
+            Some(Ground::Allowlisted { entry }) => Resolution::Allowlisted { entry },
+            Some(Ground::Denylisted { entry }) => Resolution::Denylisted { entry },
+            Some(Ground::MissingAxis { rule, axis }) => Resolution::MissingAxis { rule, axis },
+        }
     }
 
-    /// The same, with another op than to take.
-    pub(crate) fn resolve_to(
+    /// The same with any op, into `charges`, which are empty; and stay so where there is a ground to
+    /// decide without them.
+    pub(crate) fn charge(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
         op: impl Fn(Cost) -> Op,
-    ) -> Resolution {
+        charges: &mut Charges,
+    ) -> Option<Ground> {
         let facts = Facts::new(&self.axes, &self.units, subject, costs);
         if let Some(entry) = list::find(&self.deny, &facts) {
-            return Resolution::Denylisted { entry };
+            return Some(Ground::Denylisted { entry });
         }
         if let Some(entry) = list::find(&self.allow, &facts) {
-            return Resolution::Allowlisted { entry };
+            return Some(Ground::Allowlisted { entry });
         }
-        let mut charges = Charges::default();
         for rule in self.index.candidates(&facts) {
             let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {
                     compiled.charge(&facts, &self.digester, op(cost), |charge| {
-                        charges.push(charge, rule);
+                        charges.push(charge, rule as u32);
                     });
                 }
-                Reach::Denies(axis) => return Resolution::MissingAxis { rule, axis },
+                Reach::Denies(axis) => {
+                    *charges = Charges::default();
+                    return Some(Ground::MissingAxis { rule, axis });
+                }
                 Reach::NoCost | Reach::Condition(_) | Reach::Skips(_) => {}
             }
         }
-        Resolution::Charges(charges)
+        charges.set().is_empty().then_some(Ground::NoRule)
     }
 
     /// Whether requests have to wait for the rule of this number.

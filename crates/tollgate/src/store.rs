@@ -55,6 +55,8 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
@@ -73,6 +75,21 @@ pub trait Store: Send + Sync {
     /// Decides each set, all or nothing, at one instant of this store's clock.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
 
+    /// The same for one set, without a future, where the answer is there at once. `None`, with nothing
+    /// decided, where it has to be waited for: always, unless the store is
+    /// [immediate](Store::IMMEDIATE).
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        if !Self::IMMEDIATE {
+            return None;
+        }
+        let question = pin!(self.decide(std::slice::from_ref(set)));
+        match question.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(mut answers) => answers.pop(),
+            // The store does not keep what it promised. Asking again may charge twice.
+            Poll::Pending => None,
+        }
+    }
+
     /// Forgets refusals it remembers in order not to ask again, because limits have changed. Most
     /// stores remember none.
     fn forget_refusals(&self) {}
@@ -85,6 +102,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).decide(sets)
     }
 
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        (**self).decide_now(set)
+    }
+
     fn forget_refusals(&self) {
         (**self).forget_refusals();
     }
@@ -95,6 +116,10 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
+    }
+
+    fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
+        (**self).decide_now(set)
     }
 
     fn forget_refusals(&self) {
@@ -173,5 +198,33 @@ impl fmt::Display for StoreError {
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{Provenance, Verdict};
+    use crate::time::Timestamp;
+
+    /// Allows everything, by way of a future only.
+    struct Open<const IMMEDIATE: bool>;
+
+    impl<const IMMEDIATE: bool> Store for Open<IMMEDIATE> {
+        const IMMEDIATE: bool = IMMEDIATE;
+
+        async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+            let at = Timestamp::EPOCH;
+            let open = || Decision::without_charges(Verdict::Allow, at, Provenance::Store);
+            sets.iter().map(|_| Ok(open())).collect()
+        }
+    }
+
+    #[test]
+    fn only_a_store_that_is_immediate_is_asked_without_waiting() {
+        let set = ChargeSet::new();
+        let answer = Open::<true>.decide_now(&set).map(|answer| answer.unwrap().is_allowed());
+        assert_eq!(answer, Some(true));
+        assert!(std::sync::Arc::new(Open::<false>).decide_now(&set).is_none());
     }
 }

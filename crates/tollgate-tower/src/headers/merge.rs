@@ -3,18 +3,44 @@
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{DRAFT_6, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
+use tollgate::Admission;
+
+use super::{
+    DRAFT_6, Dialect, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT, render_admission, spell,
+};
+
+/// Tells an admission in `headers`, joined with what an inner layer may have told there.
+pub(crate) fn tell(headers: &mut HeaderMap, admission: &Admission, dialect: Dialect) {
+    // Most often there is no inner layer. So fields are put in their places as they are spelled, and
+    // only if something was there all is put back and joined.
+    let (mut count, mut replaced) = (0, Vec::new());
+    spell(admission, dialect, |name, value| {
+        if let Some(before) = headers.insert(name, value) {
+            replaced.push((count, before));
+        }
+        count += 1;
+    });
+    if !replaced.is_empty() {
+        let fields = render_admission(admission, dialect);
+        put_back(headers, &fields, replaced);
+        append(headers, fields);
+    }
+}
+
+/// Undoes that `fields` were put into `headers`, where they replaced the values of some places.
+#[cold]
+fn put_back(headers: &mut HeaderMap, fields: &Fields, replaced: Vec<(usize, HeaderValue)>) {
+    fields.iter().for_each(|(name, _)| drop(headers.remove(name)));
+    for (place, before) in replaced {
+        headers.insert(fields[place].0.clone(), before);
+    }
+}
 
 /// Adds `fields` to those an inner layer may have left.
 ///
 /// Lists grow, the inner layer's first, for it was the last to decide. Fields with room for one limit
 /// keep the one with less remaining.
 pub(crate) fn append(headers: &mut HeaderMap, fields: Fields) {
-    // Most often there is no inner layer, and then no need to look at what it said.
-    if !fields.iter().any(|(name, _)| headers.contains_key(name)) {
-        fields.into_iter().for_each(|(name, value)| drop(headers.insert(name, value)));
-        return;
-    }
     let inner_is_closer = inner_is_closer(headers, &fields);
     for (name, value) in fields {
         if name == RATELIMIT_POLICY || (name == RATELIMIT && remaining(&value).is_none()) {

@@ -12,6 +12,7 @@ const IN_PLACE: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Text {
     place: [u8; IN_PLACE],
+    // Bytes in place; all there is room for once there was too little.
     length: usize,
     // Everything, once there is no room in place.
     spilled: Vec<u8>,
@@ -23,51 +24,42 @@ impl Text {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.as_bytes().is_empty()
+        self.length == 0
     }
 
     /// Adds an ASCII character.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, c: char) {
         debug_assert!(c.is_ascii(), "{c:?}");
-        self.push_bytes(&[c as u8]);
+        self.push_ascii(&[c as u8]);
     }
 
     /// Adds ASCII text.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_str(&mut self, text: &str) {
-        debug_assert!(text.is_ascii(), "{text:?}");
-        self.push_bytes(text.as_bytes());
+        self.push_ascii(text.as_bytes());
     }
 
     /// Adds a number in decimal.
-    #[inline]
-    pub(crate) fn push_integer(&mut self, mut value: u64) {
-        if value < 10 {
-            return self.push_bytes(&[b'0' + value as u8]);
-        }
-        // The largest has twenty digits.
-        let mut digits = [0; 20];
-        let mut start = digits.len();
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
+    pub(crate) fn push_integer(&mut self, value: u64) {
+        let length = 1 + value.checked_ilog10().unwrap_or(0) as usize;
+        match self.place.get_mut(self.length..self.length + length) {
+            Some(room) => {
+                write_integer(room, value);
+                self.length += length;
+            }
+            None => {
+                // The largest has twenty digits.
+                let mut digits = [0; 20];
+                write_integer(&mut digits[..length], value);
+                self.spill(&digits[..length]);
             }
         }
-        self.push_bytes(&digits[start..]);
     }
 
     /// The text as a value of a header; it must be printable.
     pub(crate) fn to_value(&self) -> HeaderValue {
         HeaderValue::from_bytes(self.as_bytes()).expect("only printable ASCII was written")
-    }
-
-    /// The text.
-    pub(crate) fn as_str(&self) -> &str {
-        str::from_utf8(self.as_bytes()).expect("only ASCII was written")
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -77,15 +69,16 @@ impl Text {
         }
     }
 
-    #[inline]
-    fn push_bytes(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        match self.place.get_mut(self.length..end) {
-            Some(room) if self.spilled.is_empty() => {
+    /// Adds bytes that are ASCII.
+    #[inline(always)]
+    pub(crate) fn push_ascii(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.is_ascii(), "{}", bytes.escape_ascii());
+        match self.place.get_mut(self.length..self.length + bytes.len()) {
+            Some(room) => {
                 room.copy_from_slice(bytes);
-                self.length = end;
+                self.length += bytes.len();
             }
-            _ => self.spill(bytes),
+            None => self.spill(bytes),
         }
     }
 
@@ -93,8 +86,24 @@ impl Text {
     fn spill(&mut self, bytes: &[u8]) {
         if self.spilled.is_empty() {
             self.spilled.extend_from_slice(&self.place[..self.length]);
+            self.length = IN_PLACE;
         }
         self.spilled.extend_from_slice(bytes);
+    }
+}
+
+/// Writes a number that has as many digits as there is room, two at a time. Not out of a table of
+/// pairs, which would be fetched from afar once per answer.
+#[inline(always)]
+fn write_integer(room: &mut [u8], mut value: u64) {
+    let mut pairs = room.rchunks_exact_mut(2);
+    for pair in &mut pairs {
+        let two = (value % 100) as u8;
+        pair.copy_from_slice(&[b'0' + two / 10, b'0' + two % 10]);
+        value /= 100;
+    }
+    if let [first] = pairs.into_remainder() {
+        *first = b'0' + (value % 10) as u8;
     }
 }
 
@@ -107,7 +116,7 @@ mod tests {
         for value in [0, 7, 10, 99, 100, 1_234_567_890, u64::MAX] {
             let mut text = Text::new();
             text.push_integer(value);
-            assert_eq!(text.as_str(), value.to_string());
+            assert_eq!(text.to_value(), value.to_string());
         }
     }
 
@@ -121,7 +130,7 @@ mod tests {
                 text.push('-');
                 expected.push_str(piece);
                 expected.push('-');
-                assert_eq!(text.as_str(), expected);
+                assert_eq!(text.to_value(), expected);
             }
         }
     }

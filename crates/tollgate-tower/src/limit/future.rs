@@ -28,8 +28,9 @@ pin_project! {
         T: Service<Request<B>>,
     {
         guard: Arc<Guard<S>>,
-        // What a request that has to wait goes on to, until it does.
-        onward: Option<(T, B)>,
+        // What a request that has to wait goes on to, until it does. Boxed, so that futures of those
+        // that need not wait are not moved about with room for it.
+        onward: Option<Box<(T, B)>>,
         #[pin]
         stage: Stage<T::Future, T::Response>,
     }
@@ -58,19 +59,26 @@ where
     S: Store + 'static,
 {
     /// The way of a request to `inner`, which has said that it is ready.
+    #[inline]
     pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
         let (parts, body) = request.into_parts();
-        let (stage, onward) = match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => (enter(guard, inner, parts, body, passage), None),
+        match guard.reception.ask_now(&parts) {
+            Prompt::Clear(passage) => Self {
+                stage: enter(guard, inner, parts, body, passage),
+                guard: Arc::clone(guard),
+                onward: None,
+            },
             Prompt::Wait(first) => {
                 // The one that said it is ready must be the one that is called.
                 let clone = inner.clone();
                 let ready = mem::replace(inner, clone);
-                let passage = ask(guard, parts, first);
-                (Stage::Asking { passage }, Some((ready, body)))
+                Self {
+                    stage: Stage::Asking { passage: ask(guard, parts, first) },
+                    guard: Arc::clone(guard),
+                    onward: Some(Box::new((ready, body))),
+                }
             }
-        };
-        Self { guard: Arc::clone(guard), onward, stage }
+        }
     }
 }
 
@@ -87,7 +95,9 @@ fn ask<S: Store + 'static>(
     })
 }
 
-/// The stage that follows from a passage.
+/// The stage that follows from a passage. Inlined, for a future is large, and moved out of every
+/// function that returns it.
+#[inline(always)]
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,
@@ -126,7 +136,7 @@ where
             let next = match this.stage.as_mut().project() {
                 StageProjection::Asking { passage } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
-                    let (mut inner, body) = this.onward.take().expect("a request goes on once");
+                    let (mut inner, body) = *this.onward.take().expect("a request goes on once");
                     enter(this.guard, &mut inner, parts, body, passage)
                 }
                 StageProjection::Running { answer, admission } => {

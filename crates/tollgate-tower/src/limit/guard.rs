@@ -79,7 +79,7 @@ impl<S: Store + 'static> Guard<S> {
     /// Tells the limits in the headers of an answer.
     pub(super) fn tell(&self, headers: &mut HeaderMap, admission: &Admission) {
         if self.dialect != Dialect::Off {
-            headers::append(headers, headers::render_admission(admission, self.dialect));
+            headers::tell(headers, admission, self.dialect);
         }
     }
 

@@ -2,25 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::charge::{Charge, ChargeSet};
+use super::Question;
+use crate::charge::{Charge, Cost, Op};
 use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict, refuses};
-use crate::policy::{Listing, Policy, Resolution, Rule, RuleNumbers};
+use crate::policy::{Charges, Ground, Listing, Policy, Rule};
 use crate::store::StoreError;
-use crate::time::Micros;
+use crate::subject::{Costs, Subject};
+use crate::time::{Micros, Timestamp};
 
 /// A decision with the rules it is about.
 #[derive(Debug)]
 pub struct Admission {
     pub(super) decision: Decision,
-    // What decided stays alive, so that names need not be copied.
-    pub(super) policy: Arc<Policy>,
-    // For every outcome, the number of its rule.
-    pub(super) rules: RuleNumbers,
     // The charges the outcomes are of.
-    pub(super) set: ChargeSet<'static>,
+    pub(super) asked: Question,
     // Present when the policy decided alone; then without charges.
-    pub(super) ground: Option<Resolution>,
+    pub(super) ground: Option<Ground>,
     pub(super) store_error: Option<StoreError>,
+}
+
+/// The decision of a policy alone, which knows no time.
+pub(super) fn alone(verdict: Verdict) -> Decision {
+    Decision::without_charges(verdict, Timestamp::EPOCH, Provenance::Policy)
 }
 
 /// Why a policy decided without asking a store.
@@ -43,6 +46,26 @@ pub enum Reason<'a> {
 }
 
 impl Admission {
+    /// What a policy makes of a request, before any store is asked. Where it decides alone there is a
+    /// ground; otherwise the decision is still to come.
+    #[inline(always)]
+    pub(super) fn begin(
+        policy: Arc<Policy>,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Self {
+        let asked = Question { policy, charges: Charges::default() };
+        let mut admission =
+            Self { decision: alone(Verdict::Deny), asked, ground: None, store_error: None };
+        let Question { policy, charges } = &mut admission.asked;
+        admission.ground = policy.charge(subject, costs, op, charges);
+        if admission.ground.is_some_and(|ground| ground.verdict().is_allow()) {
+            admission.decision = alone(Verdict::Allow);
+        }
+        admission
+    }
+
     /// Whether the request may go on.
     pub fn verdict(&self) -> Verdict {
         self.decision.verdict()
@@ -138,23 +161,20 @@ impl Admission {
     /// What was asked of the store, with the rule that made each charge and what happened to it; in
     /// the order of the policy.
     pub fn charges(&self) -> impl Iterator<Item = (&Rule, &Charge<'static>, &Outcome)> {
-        let pairs = self.outcomes().zip(self.set.charges());
+        let pairs = self.outcomes().zip(self.asked.charges.set().charges());
         pairs.map(|((rule, outcome), charge)| (rule, charge, outcome))
     }
 
     /// Why the policy decided alone; `None` where charges were made.
     pub fn reason(&self) -> Option<Reason<'_>> {
-        Some(match self.ground.as_ref()? {
-            Resolution::Charges(_) => Reason::NoRule,
-            Resolution::Allowlisted { entry } => {
-                Reason::Allowlisted(self.policy.allowlist().get(*entry)?)
-            }
-            Resolution::Denylisted { entry } => {
-                Reason::Denylisted(self.policy.denylist().get(*entry)?)
-            }
-            Resolution::MissingAxis { rule, axis } => {
-                let rule = self.policy.rule(*rule)?;
-                let axis = rule.axes().nth(*axis)?;
+        let policy = &self.asked.policy;
+        Some(match self.ground? {
+            Ground::NoRule => Reason::NoRule,
+            Ground::Allowlisted { entry } => Reason::Allowlisted(policy.allowlist().get(entry)?),
+            Ground::Denylisted { entry } => Reason::Denylisted(policy.denylist().get(entry)?),
+            Ground::MissingAxis { rule, axis } => {
+                let rule = policy.rule(rule)?;
+                let axis = rule.axes().nth(axis)?;
                 Reason::MissingAxis { rule, axis }
             }
         })
@@ -167,10 +187,10 @@ impl Admission {
 
     /// The policy that decided.
     pub fn policy(&self) -> &Arc<Policy> {
-        &self.policy
+        &self.asked.policy
     }
 
     fn rule_of(&self, outcome: usize) -> Option<&Rule> {
-        self.policy.rule(*self.rules.get(outcome)? as usize)
+        self.asked.policy.rule(*self.asked.charges.numbers().get(outcome)? as usize)
     }
 }

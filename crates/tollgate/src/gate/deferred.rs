@@ -1,12 +1,13 @@
 //! Charging behind a request what it need not wait for.
 
-use super::{Admission, Gate, Question, Step, take};
-use crate::charge::ChargeSet;
-use crate::decision::{Decision, Provenance, Verdict};
-use crate::policy::{Resolution, RuleNumbers};
+use std::sync::Arc;
+
+use super::admission::alone;
+use super::{Admission, Gate, Question, take};
+use crate::decision::Verdict;
+use crate::policy::Ground;
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
-use crate::time::Timestamp;
 
 /// The charges of [non-critical](crate::Rule::non_critical) rules, still to be made.
 ///
@@ -14,7 +15,8 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 #[must_use = "nothing is charged before it is handed to `Gate::charge`"]
 pub struct Deferred {
-    question: Question,
+    // Boxed, for it is seldom there and always handed about.
+    question: Box<Question>,
 }
 
 impl<S: Store> Gate<S> {
@@ -51,67 +53,64 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        match self.step(subject, costs, take) {
-            Step::Ask(question) if question.can_be_split() => {
-                let (step, deferred) = question.split();
-                let admission = self.ask(step).await;
-                let deferred = admission.is_allowed().then_some(deferred);
-                (admission, deferred)
-            }
-            step => (self.ask(step).await, None),
+        let mut admission = self.begin(subject, costs, take);
+        let deferred = admission.put_off();
+        let admission = self.ask(admission).await;
+        let deferred = deferred.filter(|_| admission.is_allowed());
+        (admission, deferred)
+    }
+
+    /// The same without a future, for a store that [answers at once](Store::decide_now). `None`, with
+    /// nothing charged, where it does not. On the heap from the start, for front ends that share it.
+    pub fn admit_deferring_now(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+    ) -> Option<(Arc<Admission>, Option<Deferred>)> {
+        let mut admission = self.begin(subject, costs, take);
+        let deferred = admission.put_off();
+        if admission.ground.is_none() {
+            let answer = self.limiter.store().decide_now(admission.asked.charges.set())?;
+            self.conclude(&mut admission, answer);
         }
+        let deferred = deferred.filter(|_| admission.is_allowed());
+        Some((Arc::new(admission), deferred))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
     pub async fn charge(&self, deferred: Deferred) -> Admission {
-        self.ask(Step::Ask(deferred.question)).await
+        // The decision is still to come.
+        self.ask(deferred.question.answered(alone(Verdict::Deny))).await
     }
 }
 
-impl Question {
-    /// Whether anything need not be asked now.
-    fn can_be_split(&self) -> bool {
-        !self.rules.iter().all(|&rule| self.policy.is_critical(rule))
+impl Admission {
+    /// Takes out what need not be asked now.
+    #[inline]
+    fn put_off(&mut self) -> Option<Deferred> {
+        let Question { policy, charges } = &self.asked;
+        match charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
+            true => None,
+            false => Some(self.split()),
+        }
     }
 
-    /// What has to be asked now, and what need not be.
-    fn split(self) -> (Step, Deferred) {
-        let (mut now, mut later) = (self.without_charges(), self.without_charges());
-        for (charge, &rule) in self.set.charges().iter().zip(&self.rules) {
-            let part = match self.policy.is_critical(rule) {
+    #[cold]
+    fn split(&mut self) -> Deferred {
+        let all = &self.asked;
+        let (mut now, mut later) = (all.without_charges(), all.without_charges());
+        for (charge, rule) in all.charges.iter() {
+            let part = match all.policy.is_critical(rule) {
                 true => &mut now,
                 false => &mut later,
             };
-            // It came out of a set in which nothing conflicted, and there is room for as many.
-            if part.set.push(charge.clone()).is_ok() {
-                part.rules.push(rule);
-            }
+            part.charges.push(charge.clone(), rule);
         }
-        let step = match now.set.is_empty() {
-            true => Step::Settled(now.without_asking()),
-            false => Step::Ask(now),
-        };
-        (step, Deferred { question: later })
-    }
-
-    fn without_charges(&self) -> Self {
-        let policy = self.policy.clone();
-        Self { policy, set: ChargeSet::new(), rules: RuleNumbers::new() }
-    }
-
-    /// The admission of a request that has to wait for no rule.
-    fn without_asking(self) -> Admission {
-        Admission {
-            decision: Decision::without_charges(
-                Verdict::Allow,
-                Timestamp::EPOCH,
-                Provenance::Policy,
-            ),
-            policy: self.policy,
-            rules: self.rules,
-            set: self.set,
-            ground: Some(Resolution::Charges(Default::default())),
-            store_error: None,
+        if now.charges.set().is_empty() {
+            self.ground = Some(Ground::NoRule);
+            self.decision = alone(Verdict::Allow);
         }
+        self.asked = now;
+        Deferred { question: Box::new(later) }
     }
 }

@@ -1,11 +1,10 @@
 //! Giving back what a request took and did not use.
 
-use std::sync::Arc;
-
+use super::admission::alone;
 use super::{Admission, Gate, Question};
-use crate::charge::{Charge, ChargeSet, Cost, Op};
-use crate::decision::{Decision, Provenance, Verdict};
-use crate::policy::{Fallback, Policy, Resolution, RuleNumbers};
+use crate::charge::{Charge, Cost, Op};
+use crate::decision::{Provenance, Verdict};
+use crate::policy::{Charges, Fallback};
 use crate::store::{Store, StoreError};
 use crate::subject::{Costs, Subject};
 use crate::time::Timestamp;
@@ -28,14 +27,14 @@ impl<S: Store> Gate<S> {
         admission: &Admission,
     ) -> Result<Admission, StoreError> {
         let at = admission.decision.at();
-        let policy = Arc::clone(&admission.policy);
         let refund = |cost| Op::Refund { cost, at };
-        let resolution = policy.resolve_to(subject, costs, refund);
-        let question = taken(policy, resolution, admission);
+        let mut charges = Charges::default();
+        // Where the policy decides alone there is nothing to give back.
+        let _ = admission.asked.policy.charge(subject, costs, refund, &mut charges);
+        let question = taken(&charges, admission);
         if admission.provenance() == Provenance::Fallback {
-            let decision = self.local.store.take_set(&question.set);
-            let decision = decision.with_provenance(Provenance::Fallback);
-            return Ok(carried_out(question, decision));
+            let decision = self.local.store.take_set(question.charges.set());
+            return Ok(question.answered(decision.with_provenance(Provenance::Fallback)));
         }
         self.carry_out(question).await
     }
@@ -50,60 +49,27 @@ impl<S: Store> Gate<S> {
         costs: &Costs<'_>,
         at: Timestamp,
     ) -> Result<Admission, StoreError> {
-        let policy = self.policy();
-        let refund = |cost| Op::Refund { cost, at };
-        let question = match policy.resolve_to(subject, costs, refund) {
-            Resolution::Charges(charges) => {
-                let (set, rules) = charges.into_parts();
-                Question { policy, set, rules }
-            }
-            _ => nothing(policy),
-        };
-        self.carry_out(question).await
+        self.carry_out(self.begin(subject, costs, |cost| Op::Refund { cost, at }).asked).await
     }
 
     /// Has the store do what is never refused.
     pub(super) async fn carry_out(&self, question: Question) -> Result<Admission, StoreError> {
-        if question.set.is_empty() {
-            let decision =
-                Decision::without_charges(Verdict::Allow, Timestamp::EPOCH, Provenance::Policy);
-            return Ok(carried_out(question, decision));
+        if question.charges.set().is_empty() {
+            return Ok(question.answered(alone(Verdict::Allow)));
         }
-        let decision = self.limiter.take_set(&question.set).await?;
-        Ok(carried_out(question, decision))
+        let decision = self.limiter.take_set(question.charges.set()).await?;
+        Ok(question.answered(decision))
     }
 }
 
-fn nothing(policy: Arc<Policy>) -> Question {
-    Question { policy, set: ChargeSet::new(), rules: RuleNumbers::new() }
-}
-
-fn carried_out(question: Question, decision: Decision) -> Admission {
-    Admission {
-        decision,
-        policy: question.policy,
-        rules: question.rules,
-        set: question.set,
-        ground: None,
-        store_error: None,
-    }
-}
-
-/// The refunds of a resolution, as far as `admission` took anything.
-fn taken(policy: Arc<Policy>, resolution: Resolution, admission: &Admission) -> Question {
-    let mut question = nothing(policy);
-    let Resolution::Charges(charges) = resolution else {
-        return question;
-    };
-    let (set, rules) = charges.into_parts();
-    for (place, (charge, &rule)) in set.charges().iter().zip(&rules).enumerate() {
+/// The refunds among `charges`, as far as `admission` took anything.
+fn taken(charges: &Charges, admission: &Admission) -> Question {
+    let mut question = admission.asked.without_charges();
+    for (place, (charge, rule)) in charges.iter().enumerate() {
         // The charges of one rule come in the same order every time.
-        let nth = rules[..place].iter().filter(|&&other| other == rule).count();
-        let Some(charge) = taken_of(charge, rule, nth, admission) else {
-            continue;
-        };
-        if question.set.push(charge).is_ok() {
-            question.rules.push(rule);
+        let nth = charges.numbers()[..place].iter().filter(|&&other| other == rule).count();
+        if let Some(charge) = taken_of(charge, rule, nth, admission) {
+            question.charges.push(charge, rule);
         }
     }
     question
@@ -116,11 +82,11 @@ fn taken_of(
     nth: usize,
     admission: &Admission,
 ) -> Option<Charge<'static>> {
-    let outcomes = admission.rules.iter().zip(admission.decision.outcomes());
+    let outcomes = admission.asked.charges.numbers().iter().zip(admission.decision.outcomes());
     let mut own = outcomes.filter(|(other, _)| **other == rule);
     let (_, outcome) = own.nth(nth)?;
     let by_fallback = admission.provenance() == Provenance::Fallback;
-    if by_fallback && admission.policy.fallback_of(rule) != Fallback::Local {
+    if by_fallback && admission.asked.policy.fallback_of(rule) != Fallback::Local {
         return None;
     }
     let Op::Refund { cost, at } = charge.op else {

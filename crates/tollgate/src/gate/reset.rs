@@ -1,8 +1,7 @@
 //! Forgetting what was counted.
 
-use super::{Admission, Gate, Question};
-use crate::charge::{ChargeSet, Cost, Op};
-use crate::policy::{Resolution, RuleNumbers};
+use super::{Admission, Gate};
+use crate::charge::{Cost, Op};
 use crate::store::{Store, StoreError};
 use crate::subject::{Costs, Subject};
 
@@ -20,20 +19,15 @@ impl<S: Store> Gate<S> {
         let policy = self.policy();
         let units = policy.units().map(|unit| (unit, Cost::ONE));
         let costs = units.fold(Costs::default(), |costs, (unit, cost)| costs.with(unit, cost));
-        let resolution = policy.resolve_to(subject, &costs, |_| Op::Reset);
-        let mut question =
-            Question { policy: policy.clone(), set: ChargeSet::new(), rules: RuleNumbers::new() };
-        if let Resolution::Charges(charges) = resolution {
-            let (set, rules) = charges.into_parts();
-            for (charge, number) in set.charges().iter().zip(rules) {
-                let name = policy.rule(number as usize).map(|rule| rule.name());
-                let wanted = rule.is_none() || rule == name;
-                if wanted && question.set.push(charge.clone()).is_ok() {
-                    question.rules.push(number);
-                }
+        let all = Admission::begin(policy.clone(), subject, &costs, |_| Op::Reset).asked;
+        let mut question = all.without_charges();
+        for (charge, number) in all.charges.iter() {
+            let name = all.policy.rule(number as usize).map(|rule| rule.name());
+            if rule.is_none() || rule == name {
+                question.charges.push(charge.clone(), number);
             }
         }
-        self.local.store.take_set(&question.set);
+        self.local.store.take_set(question.charges.set());
         self.carry_out(question).await
     }
 }

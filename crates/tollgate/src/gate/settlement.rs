@@ -1,7 +1,5 @@
 //! Correcting a charge once it is known what a request really cost.
 
-use std::sync::Arc;
-
 use super::{Admission, Gate};
 use crate::algorithm::Ask;
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
@@ -104,10 +102,8 @@ impl Corrections {
         let before = &admission.decision;
         Admission {
             decision: Decision::new(outcomes.into(), before.at(), before.provenance()),
-            policy: Arc::clone(&admission.policy),
-            rules: admission.rules.clone(),
-            set: admission.set.clone(),
-            ground: admission.ground.clone(),
+            asked: admission.asked.clone(),
+            ground: admission.ground,
             store_error: None,
         }
     }

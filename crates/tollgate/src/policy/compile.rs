@@ -14,6 +14,7 @@ use super::rule::{Condition, Override, Rule, Tiers};
 use super::table::{Meters, Table, TierTable, strictest};
 use super::{MAX_MARGIN, MAX_NAME, Policy};
 use crate::charge::{ChargeSet, Enforcement};
+use crate::key::Stem;
 use crate::meter::Meter;
 
 /// The tier of those whose own is not in the table.
@@ -152,6 +153,7 @@ impl Compiler<'_> {
         Some(Compiled {
             conditions,
             axes: rule.axes().filter_map(|axis| self.axes.find(axis)).collect(),
+            stem: Stem::new(rule.name(), rule.axes(), rule.colocated_by()),
             unit: self.units.find(rule.counted_unit())?,
             table,
             overrides: Vec::new(),

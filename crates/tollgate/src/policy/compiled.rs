@@ -8,7 +8,7 @@ use super::rule::{Missing, Rule};
 use super::table::{Meters, Table};
 use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::digest::Digester;
-use crate::key::{Key, KeyPart};
+use crate::key::{Key, KeyPart, Stem};
 
 /// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
 const LONGEST_PLAIN_VALUE: usize = 128;
@@ -21,6 +21,8 @@ pub(super) struct Compiled {
     pub(super) conditions: Vec<Test>,
     /// By the numbers the policy gave them.
     pub(super) axes: Vec<usize>,
+    /// What all its keys have in common.
+    pub(super) stem: Stem,
     pub(super) unit: usize,
     pub(super) table: Table,
     /// In the order they were written; the first that matches counts.
@@ -111,16 +113,24 @@ impl Compiled {
     }
 
     /// The meters it has for a subject.
+    #[inline]
     fn meters(&self, facts: &Facts<'_>) -> (&Meters, Source<'_>) {
-        let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
-        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
-        if let Some(exception) = overrides.find(holds) {
+        if !self.overrides.is_empty()
+            && let Some(exception) = self.exception(facts)
+        {
             return (&exception.meters, Source::Override(exception.index));
         }
         match self.table.pick(facts) {
             (meters, Some(tier)) => (meters, Source::Tier(tier)),
             (meters, None) => (meters, Source::Rule),
         }
+    }
+
+    /// The override that a subject meets.
+    fn exception(&self, facts: &Facts<'_>) -> Option<&Exception> {
+        let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
+        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
+        overrides.find(holds)
     }
 
     /// The key of a subject's bucket.
@@ -132,9 +142,7 @@ impl Compiled {
             }
             Some(value) => KeyPart::Plain(value),
         };
-        let parts = self.axes.iter().map(|axis| part(*axis));
-        let (name, near) = (self.rule.name(), self.rule.colocated_by());
-        Key::of_rule_near(name, self.rule.axes().zip(parts), near)
+        self.stem.key(self.axes.iter().map(|axis| part(*axis)))
     }
 
     /// Files the overrides, once all are there.

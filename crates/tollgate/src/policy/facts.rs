@@ -26,23 +26,6 @@ impl Names {
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.sorted.iter().map(|name| &**name)
     }
-
-    /// What the numbered names are paired with; names the policy does not know are left out.
-    fn number<'n, V: Copy, const N: usize>(
-        &self,
-        pairs: impl Iterator<Item = (&'n str, V)>,
-    ) -> SmallVec<[Option<V>; N]>
-    where
-        [Option<V>; N]: smallvec::Array<Item = Option<V>>,
-    {
-        let mut numbered = SmallVec::from_elem(None, self.sorted.len());
-        for (name, value) in pairs {
-            if let Some(index) = self.find(name) {
-                numbered[index] = Some(value);
-            }
-        }
-        numbered
-    }
 }
 
 /// What is known of one request, by the numbers of axes and units.
@@ -52,13 +35,22 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    #[inline(always)]
     pub(super) fn new(
         axes: &Names,
         units: &Names,
         subject: &Subject<'a>,
         costs: &Costs<'_>,
     ) -> Self {
-        Self { values: axes.number(subject.iter()), costs: units.number(costs.iter()) }
+        // A subject has few values, so looking through them for each name beats any index of names.
+        let mut facts = Self { values: SmallVec::new(), costs: SmallVec::new() };
+        for axis in axes.iter() {
+            facts.values.push(subject.value(axis));
+        }
+        for unit in units.iter() {
+            facts.costs.push(costs.of(unit));
+        }
+        facts
     }
 
     #[inline]

@@ -88,15 +88,21 @@ impl Index {
     /// The rules that could apply, in order.
     #[inline]
     pub(super) fn candidates(&self, facts: &Facts<'_>) -> Candidates<'_> {
-        let mut found = Found::new();
+        let mut candidates = Candidates { found: Found::new(), taken: 0, always: &self.always };
+        if !self.axes.is_empty() {
+            self.find(facts, &mut candidates.found);
+        }
+        candidates
+    }
+
+    fn find(&self, facts: &Facts<'_>, found: &mut Found) {
         for axis in &self.axes {
             if let Some(value) = facts.value(axis.axis) {
-                axis.find(value, &mut found);
+                axis.find(value, found);
             }
         }
         // Each rule is filed once, so none is found twice.
         found.sort_unstable();
-        Candidates { found, taken: 0, always: &self.always }
     }
 }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::charge::{Charge, ChargeSet};
+use crate::decision::Verdict;
 
 /// What a policy makes of a request. Numbers are places in [`Policy::rules`], [`Policy::allowlist`]
 /// and [`Policy::denylist`].
@@ -44,15 +45,32 @@ impl Resolution {
     }
 }
 
+/// Why a policy decides alone: a [`Resolution`] without its charges, small enough to be kept with
+/// every decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    NoRule,
+    Allowlisted { entry: usize },
+    Denylisted { entry: usize },
+    MissingAxis { rule: usize, axis: usize },
+}
+
+impl Ground {
+    pub(crate) fn verdict(self) -> Verdict {
+        match self {
+            Self::NoRule | Self::Allowlisted { .. } => Verdict::Allow,
+            Self::Denylisted { .. } | Self::MissingAxis { .. } => Verdict::Deny,
+        }
+    }
+}
+
 /// The charges of all rules that apply, and whose each is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charges {
-    pub(super) set: ChargeSet<'static>,
-    pub(super) rules: RuleNumbers,
+    set: ChargeSet<'static>,
+    // A rule's number for every charge of the set.
+    rules: SmallVec<[u32; 4]>,
 }
-
-/// A rule's number for every charge of a set.
-pub(crate) type RuleNumbers = SmallVec<[u32; 4]>;
 
 impl Charges {
     /// The set to ask a store about.
@@ -67,19 +85,27 @@ impl Charges {
         self.rules.iter().map(|&rule| rule as usize)
     }
 
-    /// Adds a charge of the rule at a place.
-    pub(super) fn push(&mut self, charge: Charge<'static>, rule: usize) {
+    /// Whose each charge is, by number.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.rules
+    }
+
+    /// Every charge with the number of its rule.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Charge<'static>, u32)> {
+        self.set.charges().iter().zip(self.rules.iter().copied())
+    }
+
+    /// Adds a charge of the rule of this number.
+    #[inline]
+    pub(crate) fn push(&mut self, charge: Charge<'static>, rule: u32) {
         // Neither can happen: a policy whose rules could make more charges than fit is not built,
         // and no two charges are about the same bucket, for rules differ in name and the quotas of
-        // one in their period. Should it, a request without one of its charges beats a panic.
+        // one in their period; what is taken out of such a set conflicts no more than before. Should
+        // it, a request without one of its charges beats a panic.
         let pushed = self.set.push(charge);
         debug_assert_eq!(pushed, Ok(self.rules.len()), "the policy was compiled wrong");
         if pushed.is_ok() {
-            self.rules.push(rule as u32);
+            self.rules.push(rule);
         }
-    }
-
-    pub(crate) fn into_parts(self) -> (ChargeSet<'static>, RuleNumbers) {
-        (self.set, self.rules)
     }
 }

@@ -1,5 +1,8 @@
 //! What an operator writes: rules and their exceptions.
 
+use std::any::Any;
+
+use super::note::Note;
 use super::quotas::Quotas;
 use crate::algorithm::Algorithm;
 use crate::charge::Enforcement;
@@ -47,6 +50,7 @@ pub struct Rule {
     wait: Micros,
     critical: bool,
     colocate: Option<String>,
+    note: Note,
 }
 
 /// An axis and the pattern its value must match.
@@ -124,6 +128,7 @@ impl Rule {
             wait: Micros::ZERO,
             critical: true,
             colocate: None,
+            note: Note::default(),
         }
     }
 
@@ -327,6 +332,13 @@ impl Rule {
     /// The axis by whose value its buckets are kept together.
     pub fn colocated_by(&self) -> Option<&str> {
         self.colocate.as_deref()
+    }
+
+    /// What a front end has noted down beside this rule, so as not to work it out for every request:
+    /// how its name is spelled in a header, say. Made if there is none yet; `None` where somebody else
+    /// has made one of another kind.
+    pub fn note<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.note.get_or_make(make)
     }
 
     /// Whether its keys hold digests instead of values.

@@ -1,0 +1,73 @@
+//! An address as text, without the heap.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The longest there is: of IPv6, eight groups of four digits.
+const LONGEST: usize = 39;
+
+/// An address as text.
+#[derive(Debug)]
+pub(crate) struct AddressText {
+    text: [u8; LONGEST],
+    length: usize,
+}
+
+impl AddressText {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        match address {
+            // Most requests have one, and it is spelled without the machinery of formatting.
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => {
+                let mut text = [0; LONGEST];
+                let mut rest = &mut text[..];
+                // There is room for every address.
+                let _ = write!(rest, "{address}");
+                let length = LONGEST - rest.len();
+                Self { text, length }
+            }
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.text[..self.length]).unwrap_or_default()
+    }
+
+    fn of_v4(address: Ipv4Addr) -> Self {
+        let mut text = [0; LONGEST];
+        let mut length = 0;
+        let mut push = |byte| {
+            text[length] = byte;
+            length += 1;
+        };
+        for octet in address.octets() {
+            if octet >= 100 {
+                push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                push(b'0' + octet / 10 % 10);
+            }
+            push(b'0' + octet % 10);
+            push(b'.');
+        }
+        // The last is followed by nothing.
+        Self { text, length: length - 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_spelled_as_everybody_does() {
+        let octets = (0..=255).map(|octet| IpAddr::from([octet, 255 - octet, octet / 2, 9]));
+        let texts = ["::", "::1", "2001:db8::ff00:42:8329", "::ffff:255.255.255.255"];
+        let longest = "ffff:fff1:ffff:ffff:ffff:ffff:fff1:ffff";
+        let others = texts.into_iter().chain([longest]).map(|text| text.parse().unwrap());
+        for address in octets.chain(others) {
+            assert_eq!(AddressText::new(address).as_str(), address.to_string());
+        }
+        assert_eq!(longest.len(), LONGEST);
+    }
+}
