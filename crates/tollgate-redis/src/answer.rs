@@ -132,7 +132,8 @@ fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
             number(value).map(|number| State::FixedWindow(numbered(number, &charge.meter, at)))
         }
         (Algorithm::SlidingWindow, 15) => windows(value).map(State::SlidingWindow),
-        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 35) => debt(value).map(State::Bucket),
+        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 20) => whole(value).map(State::Bucket),
+        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 28) => debt(value).map(State::Bucket),
         _ => None,
     };
     // The script takes what it would not have written for nothing.
@@ -169,10 +170,16 @@ fn windows(value: &[u8]) -> Option<Windows> {
     sound.then(|| Windows::new(start, current, previous))
 }
 
+/// A debt of whole microseconds.
+fn whole(value: &[u8]) -> Option<Debt> {
+    let (clear, lasts) = (double(&value[..8])?, double(&value[8..16])?);
+    let limit = integer(&value[16..]);
+    (lasts <= clear && limit > 0).then(|| Debt::new(limit, clear - lasts, clear, 0))
+}
+
 fn debt(value: &[u8]) -> Option<Debt> {
-    // Before them stands when the key expires, which is no part of the state.
     let [limit, charged, clear, fraction] =
-        [&value[7..14], &value[14..21], &value[21..28], &value[28..]].map(integer);
+        [&value[..7], &value[7..14], &value[14..21], &value[21..]].map(integer);
     let sound = charged <= clear && clear <= MAX_EXACT && fraction < limit;
     sound.then(|| Debt::new(limit, charged, clear, fraction))
 }
@@ -187,6 +194,13 @@ fn log(runs: &[Value]) -> Option<Log> {
         _ => None,
     });
     runs.collect()
+}
+
+/// A little-endian double that is an integer within the exact ones.
+fn double(bytes: &[u8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+    let exact = number.fract() == 0.0 && (0.0..=MAX_EXACT as f64).contains(&number);
+    exact.then_some(number as u64)
 }
 
 /// A little-endian integer.
