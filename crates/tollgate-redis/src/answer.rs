@@ -4,7 +4,6 @@
 //! the algorithms themselves. That the script came to the same verdict is checked: if it did not,
 //! nobody should rely on either.
 
-use redis::Value;
 use smallvec::SmallVec;
 use tollgate::algorithm::bucket::Debt;
 use tollgate::algorithm::fixed_window::Window;
@@ -17,6 +16,7 @@ use tollgate::{
 };
 
 use crate::question::Question;
+use crate::wire::{Head, Values};
 
 /// How the script counts in a fixed window that is one number.
 const UNITS: u64 = 1 << 27;
@@ -33,59 +33,64 @@ const MOST_UNITS: u64 = 94_906_265;
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     verdict: Verdict,
-    // What each charge's bucket held.
-    held: SmallVec<[Value; 1]>,
+    // What each charge's bucket held, as the server wrote it.
+    held: SmallVec<[u8; 32]>,
 }
 
 /// What the script says to a batch of questions.
 #[derive(Debug)]
 pub(crate) enum Verdicts {
     /// It decided them, at an instant.
-    Decided(Timestamp, Vec<Answer>),
+    Decided(Timestamp, SmallVec<[Answer; 1]>),
     /// It did nothing: a window of a calendar that was sent is not that of this instant.
     Elsewhen(Timestamp),
 }
 
 /// Divides a reply among the questions it answers, and says when they were decided.
-pub(crate) fn split<'q>(
-    reply: Value,
-    questions: impl IntoIterator<Item = &'q Question>,
-) -> Result<Verdicts, StoreError> {
-    let Value::Array(values) = reply else {
+pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
+    let mut values = Values::of(reply);
+    let Some(Head::Array(count)) = values.next() else {
         return Err(garbled("no array"));
     };
+    let charges: usize = questions.iter().map(Question::len).sum();
     // Nothing but an instant, where there should be more.
-    let elsewhen = match values[..] {
-        [Value::Int(now)] => u64::try_from(now).ok().map(Timestamp::from_micros),
-        _ => None,
-    };
-    let lacking = |what| elsewhen.map(Verdicts::Elsewhen).ok_or_else(|| garbled(what));
-    let mut values = values.into_iter();
-    let mut held = Vec::new();
-    for question in questions {
-        let values: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
-        if values.len() < question.len() {
-            return lacking("fewer values than charges");
-        }
-        held.push(values);
+    if count == 1 && charges > 0 {
+        return instant(&mut values).map(Verdicts::Elsewhen);
     }
-    let Some(Value::Int(now)) = values.next() else {
-        return lacking("no instant");
-    };
-    let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
+    let refusals = count.checked_sub(charges + 1).ok_or_else(|| garbled("too few values"))?;
+    let mut answers = SmallVec::<[Answer; 1]>::with_capacity(questions.len());
+    for question in questions {
+        let held =
+            values.take(question.len()).ok_or_else(|| garbled("fewer values than charges"))?;
+        answers.push(Answer { verdict: Verdict::Allow, held: SmallVec::from_slice(held) });
+    }
+    let now = instant(&mut values)?;
     // The script numbers sets that have charges, from 1.
-    let mut set = 0;
-    let mut refusals = values.peekable();
-    let answers = held.into_iter().map(|held| {
-        set += i64::from(!held.is_empty());
-        let refused = !held.is_empty() && refusals.next_if_eq(&Value::Int(set)).is_some();
-        let verdict = if refused { Verdict::Deny } else { Verdict::Allow };
-        Answer { verdict, held }
-    });
-    let answers = answers.collect();
-    match refusals.next() {
-        None => Ok(Verdicts::Decided(Timestamp::from_micros(now), answers)),
-        Some(_) => Err(garbled("more than was asked")),
+    let mut sets = questions.iter().zip(&mut answers).filter(|(question, _)| question.len() > 0);
+    let mut passed = 0;
+    for _ in 0..refusals {
+        let ahead = match values.next() {
+            Some(Head::Integer(set)) => {
+                usize::try_from(set).ok().and_then(|set| set.checked_sub(passed + 1))
+            }
+            _ => None,
+        };
+        let refused = ahead.and_then(|ahead| {
+            passed += ahead + 1;
+            sets.nth(ahead)
+        });
+        let (_, answer) = refused.ok_or_else(|| garbled("a refusal of nothing"))?;
+        answer.verdict = Verdict::Deny;
+    }
+    Ok(Verdicts::Decided(now, answers))
+}
+
+fn instant(values: &mut Values<'_>) -> Result<Timestamp, StoreError> {
+    match values.next() {
+        Some(Head::Integer(now)) => u64::try_from(now)
+            .map(Timestamp::from_micros)
+            .map_err(|_| garbled("an instant before 1970")),
+        _ => Err(garbled("no instant")),
     }
 }
 
@@ -93,14 +98,12 @@ pub(crate) fn split<'q>(
 pub(crate) fn decision(
     set: &ChargeSet<'_>,
     at: Timestamp,
-    answer: Answer,
+    answer: &Answer,
 ) -> Result<Decision, StoreError> {
-    if answer.held.len() != set.len() {
-        return Err(garbled("an answer to another set"));
-    }
-    let states = set.charges().iter().zip(&answer.held);
+    let mut held = Values::of(&answer.held);
+    let states = set.charges().iter();
     let states =
-        states.map(|(charge, held)| state(charge, held, at).ok_or_else(|| garbled("no state")));
+        states.map(|charge| state(charge, &mut held, at).ok_or_else(|| garbled("no state")));
     let mut states = states.collect::<Result<SmallVec<[State; 1]>, _>>()?;
     let decision = decide(set, &mut states, at);
     match decision.verdict() == answer.verdict {
@@ -114,16 +117,18 @@ fn garbled(what: &'static str) -> StoreError {
 }
 
 /// The state a charge's bucket was in; `None` if the script does not answer so.
-fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
+fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<State> {
     let algorithm = charge.meter.algorithm();
-    let value = match (algorithm, held) {
-        (_, Value::Nil) => return Some(State::fresh(algorithm)),
-        (Algorithm::SlidingLog, Value::Array(runs)) => return log(runs).map(State::SlidingLog),
-        (Algorithm::FixedWindow, Value::Int(number)) => {
-            let number = u64::try_from(*number).ok()?;
+    let value = match (algorithm, held.next()?) {
+        (_, Head::Nil) => return Some(State::fresh(algorithm)),
+        (Algorithm::SlidingLog, Head::Array(count)) => {
+            return log(count, held).map(State::SlidingLog);
+        }
+        (Algorithm::FixedWindow, Head::Integer(number)) => {
+            let number = u64::try_from(number).ok()?;
             return Some(State::FixedWindow(numbered(number, &charge.meter, at)));
         }
-        (_, Value::BulkString(value)) => value.as_slice(),
+        (_, Head::Bytes(value)) => value,
         _ => return None,
     };
     let state = match (algorithm, value.len()) {
@@ -184,12 +189,12 @@ fn debt(value: &[u8]) -> Option<Debt> {
     sound.then(|| Debt::new(limit, charged, clear, fraction))
 }
 
-/// A log out of instants and units in turn.
-fn log(runs: &[Value]) -> Option<Log> {
-    let runs = runs.chunks(2).map(|run| match run {
-        [Value::Int(at), Value::Int(units)] => {
-            let at = Timestamp::from_micros(u64::try_from(*at).ok()?);
-            Some((at, u32::try_from(*units).ok()?))
+/// A log out of `count` values, instants and units in turn.
+fn log(count: usize, values: &mut Values<'_>) -> Option<Log> {
+    let runs = (0..count / 2).map(|_| match (values.next()?, values.next()?) {
+        (Head::Integer(at), Head::Integer(units)) => {
+            let at = Timestamp::from_micros(u64::try_from(at).ok()?);
+            Some((at, u32::try_from(units).ok()?))
         }
         _ => None,
     });

@@ -50,6 +50,7 @@ mod stats;
 mod store;
 mod topology;
 mod url;
+mod wire;
 
 #[doc(hidden)]
 pub mod bare;

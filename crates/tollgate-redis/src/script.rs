@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use redis::Cmd;
 use smallvec::SmallVec;
 use tollgate::Timestamp;
 
@@ -51,17 +50,13 @@ pub(crate) enum ScriptClock {
     Given(Timestamp),
 }
 
-/// The command that decides these questions in their order, each all or nothing.
-pub(crate) fn command<'q>(
-    form: Form,
-    clock: ScriptClock,
-    questions: impl IntoIterator<Item = &'q Question>,
-) -> Cmd {
-    let (mut plan, mut names) = (SmallVec::<[u16; 4]>::new(), SmallVec::<[&[u8]; 4]>::new());
-    let mut shapes = Shapes::new();
+/// The command that decides these questions in their order, each all or nothing, as it goes over the
+/// wire.
+pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> Vec<u8> {
+    let (mut plan, mut shapes, mut bytes) = (SmallVec::<[u16; 4]>::new(), Shapes::new(), 0);
     for question in questions {
         for (name, shape) in question.charges() {
-            names.push(name);
+            bytes += name.len() + HEAD;
             plan.push(number_of(shape, &mut shapes));
         }
         // A set without charges leaves no trace, and needs no deciding.
@@ -69,33 +64,82 @@ pub(crate) fn command<'q>(
             *last |= LAST;
         }
     }
+    let charges = plan.len();
     // Most sets of a batch are alike, and then what is true of the first is said once.
     let set = plan.iter().position(|step| step & LAST != 0).map_or(0, |last| last + 1);
     if set > 0 && plan.chunks(set).all(|steps| *steps == plan[..set]) {
         plan.truncate(set);
     }
-    let text = if form == Form::Text { TEXT.len() } else { DIGEST.len() };
-    let bytes: usize = names.iter().map(|name| name.len()).sum();
-    let bytes = text + bytes + 2 * plan.len() + SHAPE * shapes.len() + 64;
-    let mut command = Cmd::with_capacity(names.len() + shapes.len() + 5, bytes);
-    match form {
-        Form::Sha => command.arg("EVALSHA").arg(DIGEST.as_str()),
-        Form::Text => command.arg("EVAL").arg(TEXT),
+    let (name, script) = match form {
+        Form::Sha => ("EVALSHA", DIGEST.as_str()),
+        Form::Text => ("EVAL", TEXT),
     };
-    command.arg(names.len());
-    for name in names {
-        command.arg(name);
+    bytes += script.len() + 2 * plan.len() + (SHAPE + HEAD) * shapes.len() + 8 * HEAD;
+    let mut command = Encoded(Vec::with_capacity(bytes));
+    command.head(b'*', 5 + charges + shapes.len());
+    command.argument(name.as_bytes());
+    command.argument(script.as_bytes());
+    command.argument(Decimal::of(charges as u64).as_bytes());
+    for (name, _) in questions.iter().flat_map(Question::charges) {
+        command.argument(name);
     }
     match clock {
-        ScriptClock::Server => command.arg(""),
-        ScriptClock::Given(instant) => command.arg(instant.as_micros()),
-    };
-    let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
-    command.arg(&plan[..]);
-    for shape in shapes {
-        command.arg(shape.as_bytes());
+        ScriptClock::Server => command.argument(b""),
+        ScriptClock::Given(instant) => {
+            command.argument(Decimal::of(instant.as_micros()).as_bytes());
+        }
     }
-    command
+    let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
+    command.argument(&plan);
+    for shape in shapes {
+        command.argument(shape.as_bytes());
+    }
+    command.0
+}
+
+/// The most that goes over the wire with an argument of fewer than 10,000 bytes: `$1234\r\n` and
+/// `\r\n`. One that is longer makes the buffer grow.
+const HEAD: usize = 9;
+
+/// A command in the form it is sent in.
+struct Encoded(Vec<u8>);
+
+impl Encoded {
+    fn head(&mut self, kind: u8, length: usize) {
+        self.0.push(kind);
+        self.0.extend_from_slice(Decimal::of(length as u64).as_bytes());
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    fn argument(&mut self, bytes: &[u8]) {
+        self.head(b'$', bytes.len());
+        self.0.extend_from_slice(bytes);
+        self.0.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A number in digits.
+struct Decimal {
+    digits: [u8; 20],
+    first: usize,
+}
+
+impl Decimal {
+    fn of(mut number: u64) -> Self {
+        let mut decimal = Self { digits: [b'0'; 20], first: 20 };
+        loop {
+            decimal.first -= 1;
+            decimal.digits[decimal.first] += (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return decimal;
+            }
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.first..]
+    }
 }
 
 /// The number of a shape among those sent.
