@@ -152,3 +152,55 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     }
     u16::try_from(number).expect("a batch has far fewer charges than 2^15")
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+    use tollgate::{Algorithm, Charge, ChargeSet, Cost, Meter, Prefix};
+
+    use super::*;
+
+    fn question(charges: &[(&str, &str)]) -> Question {
+        let mut set = ChargeSet::new();
+        for (key, quota) in charges {
+            let meter = Meter::new(quota.parse().expect("a quota"), Algorithm::TokenBucket);
+            set.push(Charge::take(*key, meter.expect("it fits"), Cost::ONE)).expect("room");
+        }
+        Question::new(&Prefix::default(), &set, Timestamp::EPOCH)
+    }
+
+    /// The arguments of a command.
+    fn arguments(command: &[u8]) -> Vec<Vec<u8>> {
+        let Ok(Value::Array(values)) = parse_redis_value(command) else {
+            panic!("{command:?} is no command");
+        };
+        let bytes = |value| match value {
+            Value::BulkString(bytes) => bytes,
+            other => panic!("{other:?} is no argument"),
+        };
+        values.into_iter().map(bytes).collect()
+    }
+
+    #[test]
+    fn a_command_says_how_many_keys_it_has_and_what_is_asked_of_each() {
+        let questions =
+            [question(&[("a", "5/s"), ("b", "9/m")]), question(&[]), question(&[("c", "5/s")])];
+        let clock = ScriptClock::Given(Timestamp::from_micros(1_234));
+        let arguments = arguments(&encode(Form::Sha, clock, &questions));
+        assert_eq!(arguments[0], b"EVALSHA");
+        assert_eq!(arguments[2], b"3");
+        assert_eq!(arguments[5], b"tollgate:{c}::tb:1s");
+        assert_eq!(arguments[6], b"1234");
+        assert_eq!(arguments[7], [0, 0, 0x80, 1, 0x80, 0]);
+        assert_eq!(arguments[8..].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
+    }
+
+    #[test]
+    fn sets_that_are_alike_have_one_plan() {
+        let alike =
+            [question(&[("a", "5/s"), ("b", "9/m")]), question(&[("c", "5/s"), ("d", "9/m")])];
+        let arguments = arguments(&encode(Form::Sha, ScriptClock::Server, &alike));
+        assert_eq!(arguments[7], b"");
+        assert_eq!(arguments[8], [0, 0, 0x80, 1]);
+    }
+}

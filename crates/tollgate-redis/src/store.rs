@@ -2,14 +2,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -166,8 +166,15 @@ impl RedisStore {
         self.inner.shared.counters.snapshot(servers, down)
     }
 
-    async fn ask_all(&self, sets: &[ChargeSet<'_>]) -> Answers {
-        let span = Span { sent: Instant::now(), deadline: self.deadline };
+    async fn ask(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
+        let inner = &self.inner;
+        if let [set] = sets {
+            return smallvec![inner.decide(set, span, Manner::Alone).await];
+        }
+        Box::pin(self.ask_all(sets, span)).await
+    }
+
+    async fn ask_all(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
         let inner = &self.inner;
         let all = join_all(sets.iter().map(async |set| match inner.recall(set, span.sent) {
             Some(refusal) => Ok(refusal),
@@ -187,17 +194,17 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    /// Ready at the first look if the refusal is remembered. Asking about one set takes little. What
-    /// more may take is boxed, lest it make the future of everybody who holds it as large.
-    async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
-        let [set] = sets else {
-            return Box::pin(self.ask_all(sets)).await;
-        };
-        let span = Span { sent: Instant::now(), deadline: self.deadline };
-        smallvec![match self.inner.recall(set, span.sent) {
-            Some(refusal) => Ok(refusal),
-            None => self.inner.decide(set, span, Manner::Alone).await,
-        }]
+    /// Ready at once if the refusal is remembered: whoever keeps asking for what is refused should
+    /// cost as little as can be. Otherwise boxed: what asking takes is large, and would make the future
+    /// of everybody who holds it as large.
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+        let sent = Instant::now();
+        if let [set] = sets
+            && let Some(refusal) = self.inner.recall(set, sent)
+        {
+            return Either::Left(ready(smallvec![Ok(refusal)]));
+        }
+        Either::Right(Box::pin(self.ask(sets, Span { sent, deadline: self.deadline })))
     }
 
     fn forget_refusals(&self) {

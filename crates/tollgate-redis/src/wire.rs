@@ -297,3 +297,6 @@ impl Drop for Reading {
 fn closed() -> Failure {
     Failure::unavailable("the connection was closed")
 }
+
+#[cfg(test)]
+mod tests;

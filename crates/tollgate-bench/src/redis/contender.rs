@@ -113,6 +113,14 @@ impl Kind {
         }
     }
 
+    /// How many times as many requests it is asked as others, so that a run takes a while.
+    pub(crate) const fn repeats(self) -> usize {
+        match self {
+            Self::RefusedRemembering => 10,
+            _ => 1,
+        }
+    }
+
     /// By which algorithm, if by any.
     pub(crate) const fn algorithm(self) -> &'static str {
         match self {

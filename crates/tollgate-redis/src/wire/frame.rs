@@ -130,3 +130,73 @@ fn integer(word: &[u8]) -> Result<i64, Garbled> {
     }
     if negative { Ok(number) } else { number.checked_neg().ok_or(Garbled) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use redis::parse_redis_value;
+
+    use super::{Head, Scanner, Values};
+
+    /// Replies of every kind, arrays in arrays among them.
+    fn replies() -> impl Strategy<Value = Vec<u8>> {
+        let leaf = prop_oneof![
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+            any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+            "[A-Z]{1,8} [a-z ]{0,9}".prop_map(|text| format!("-{text}\r\n").into_bytes()),
+            "[A-Z]{0,8}".prop_map(|text| format!("+{text}\r\n").into_bytes()),
+            vec(any::<u8>(), 0..40).prop_map(|bytes| {
+                [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat()
+            }),
+        ];
+        leaf.prop_recursive(3, 40, 8, |inner| {
+            vec(inner, 0..8).prop_map(|values| {
+                [format!("*{}\r\n", values.len()).into_bytes(), values.concat()].concat()
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_reply_ends_where_it_ends_however_it_is_split(
+            reply in replies(),
+            after in vec(any::<u8>(), 0..9),
+            mut cuts in vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let bytes = [reply.as_slice(), &after].concat();
+            let mut scanner = Scanner::new();
+            let mut cuts: Vec<usize> = cuts.drain(..).map(|cut| cut.index(reply.len())).collect();
+            cuts.sort_unstable();
+            for cut in cuts {
+                prop_assert_eq!(scanner.end(&bytes[..cut]), Ok(None));
+            }
+            prop_assert_eq!(scanner.end(&bytes), Ok(Some(reply.len())));
+            prop_assert!(parse_redis_value(&reply).is_ok());
+            prop_assert_eq!(Values::of(&bytes).take(1), Some(reply.as_slice()));
+        }
+
+        #[test]
+        fn nothing_that_arrives_makes_it_fail(bytes in vec(any::<u8>(), 0..60)) {
+            let end = Scanner::new().end(&bytes);
+            if let Ok(Some(end)) = end {
+                prop_assert!(end <= bytes.len());
+            }
+            let mut values = Values::of(&bytes);
+            while values.next().is_some() {}
+        }
+
+        #[test]
+        fn nothing_that_resembles_a_reply_makes_it_fail(text in r"([*$:+-][0-9-]{0,20}\r\n?){0,6}") {
+            let _ = Scanner::new().end(text.as_bytes());
+            let _ = Values::of(text.as_bytes()).take(3);
+        }
+
+        #[test]
+        fn integers_are_read_whole(number in any::<i64>()) {
+            let text = format!(":{number}\r\n");
+            prop_assert_eq!(Values::of(text.as_bytes()).next(), Some(Head::Integer(number)));
+        }
+    }
+}
