@@ -36,12 +36,12 @@ local function shape_of(text)
 end
 
 local shapes, logs = {}, false
-for index = 3, #ARGV do
+for index = 1, shapes_sent do
   local shape = shape_of(ARGV[index])
   -- The caller knows calendars, and has sent the window it took to be the present one. If it is
   -- not, nothing is decided, and it is told what time it is.
   if shape.calendar and (now < shape.start or now >= shape.finish) then return { now } end
-  shapes[index - 3] = shape
+  shapes[index - 1] = shape
   logs = logs or shape.is_log
 end
 
@@ -57,8 +57,12 @@ if not logs and done == 0 then
 else
   local names, places = {}, {}
   for index = done + 1, charges do
-    local step = 2 * ((index - 1) % planned)
-    if not shapes[plan[step + 1] % 128 * 256 + plan[step + 2]].is_log then
+    local high, low = 128, 0
+    if plan then
+      local step = 2 * ((index - 1) % planned)
+      high, low = plan[step + 1], plan[step + 2]
+    end
+    if not shapes[high % 128 * 256 + low].is_log then
       names[#names + 1], places[#places + 1] = keys[index], index
     end
   end
@@ -72,8 +76,11 @@ local set, first = sets + 1, done + 1
 local values, lifetimes, refused, groups = {}, {}, false, nil
 
 for index = done + 1, charges do
-  local step = 2 * ((index - 1) % planned)
-  local high, low = plan[step + 1], plan[step + 2]
+  local high, low = 128, 0
+  if plan then
+    local step = 2 * ((index - 1) % planned)
+    high, low = plan[step + 1], plan[step + 2]
+  end
   local shape, key = shapes[high % 128 * 256 + low], keys[index]
   local value = current[key]
   if value == nil then value = held[index] end

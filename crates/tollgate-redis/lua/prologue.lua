@@ -2,16 +2,20 @@
 --
 -- KEYS   the bucket of each charge, set after set, charge after charge. A bucket may come again in
 --        another set of the batch, never in the same.
--- ARGV   1   the instant in µs for tests; '' to read TIME
---        2   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
+-- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
+--        set is one charge, all are of one shape, and TIME is to be read:
+--        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
 --            others number its shape from 0. One that is shorter than KEYS is repeated: it says of
 --            one set what is true of all
---        3…  the shapes: what charges ask apart from the key, packed (see SHAPE)
+--        ·   the instant in µs, for tests; '' to read TIME
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
 --        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
 --        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
 --        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
---        window does not hold it: then nothing was decided, and the caller asks again
+--        window does not hold it: then nothing was decided, and the caller asks again. An array
+--        costs as much as reading a bucket, so to a charge that came by itself the answer may be
+--        one string: the instant as a double, a byte that is 1 if it was refused, and the value;
+--        of a fixed window that is one number, that number, as a double
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
@@ -56,11 +60,16 @@ local MOST_EXACT = 9007199254740991
 local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
 local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5
 
-local now
-local given = ARGV[1] ~= ''
-if given then
-  now = tonumber(ARGV[1])
-else
+-- The plan, and how many charges it is of; none where each set is one charge of the first shape.
+local plan, planned
+local shapes_sent, given = #ARGV, ''
+if shapes_sent > 1 then
+  plan, given = { byte(ARGV[shapes_sent - 1], 1, -1) }, ARGV[shapes_sent]
+  planned, shapes_sent = #plan / 2, shapes_sent - 2
+end
+
+local now = tonumber(given)
+if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
@@ -68,7 +77,7 @@ end
 -- The milliseconds a key lives that is to be there until an instant, as PX takes them. A given
 -- instant says nothing of this server's clock, so then it is an hour.
 local function lifetime(instant)
-  if given then return '3600000' end
+  if given ~= '' then return '3600000' end
   return string.format('%d', floor((instant - now) / 1000) + 1)
 end
 

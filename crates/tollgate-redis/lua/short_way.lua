@@ -4,18 +4,16 @@
 -- what is left, if anything, is decided the long way. It is one piece, without functions, for making
 -- those would cost a single decision more than making it.
 local charges, keys = #KEYS, KEYS
-local plan = { byte(ARGV[2], 1, -1) }
-local planned = #plan / 2
 -- Charges and sets decided here.
 local done, sets = 0, 0
 
 if charges > 0 then
   local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most, _, _,
-    finish = unpacked(SHAPE, ARGV[3])
+    finish = unpacked(SHAPE, ARGV[1])
   local usual = op == TAKE and enforcement == ENFORCE and least == most and most <= capacity
 
-  if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0 and #ARGV == 3
-    and planned == 1 then
+  if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0
+    and (not plan or shapes_sent == 1 and planned == 1) then
     -- INCRBY reads and writes at once; what was too much is given back.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS
@@ -54,25 +52,29 @@ if charges > 0 then
     local cost, full = most * (period / limit), capacity * (period / limit)
     -- The same of every shape, where there are several, by its number.
     local several
-    for index = 4, #ARGV do
+    for index = 2, shapes_sent do
       several = several or { [0] = { limit, cost, full, slack } }
       local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
         unpacked(SHAPE, ARGV[index])
       usual = usual and op == TAKE and enforcement == ENFORCE and least == most
         and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
         and limit < 4294967296
-      several[index - 3] = { limit, most * (period / limit), capacity * (period / limit), slack }
+      several[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
     end
 
-    local first, values, lives = 1, {}, {}
+    -- What the charges of a set would write, where it has several.
+    local first, values, lives = 1, plan and {}, plan and {}
     while usual and first <= charges do
       local index, refused = first, false
       repeat
-        local step = 2 * ((index - 1) % planned)
-        local high = plan[step + 1]
-        if several then
-          local shape = several[high % 128 * 256 + plan[step + 2]]
-          limit, cost, full, slack = shape[1], shape[2], shape[3], shape[4]
+        local high = 128
+        if plan then
+          local step = 2 * ((index - 1) % planned)
+          high = plan[step + 1]
+          if several then
+            local shape = several[high % 128 * 256 + plan[step + 2]]
+            limit, cost, full, slack = shape[1], shape[2], shape[3], shape[4]
+          end
         end
         local value = redis.pcall('GET', keys[index])
         held[index] = value
@@ -92,8 +94,15 @@ if charges > 0 then
         else
           local clear = now + lasts
           local until_now = clear - clear % slack
-          values[index] = pack(WHOLE, clear, lasts, limit)
-          lives[index] = until_now ~= until_then and lifetime(until_now + 2 * slack)
+          local after = pack(WHOLE, clear, lasts, limit)
+          local life = until_now ~= until_then and lifetime(until_now + 2 * slack)
+          if plan then
+            values[index], lives[index] = after, life
+          elseif life then
+            call('SET', keys[index], after, 'PX', life)
+          else
+            call('SETRANGE', keys[index], '0', after)
+          end
         end
         index = index + 1
       until high >= 128
@@ -102,7 +111,7 @@ if charges > 0 then
       if refused then
         refusals = refusals or {}
         refusals[#refusals + 1] = sets
-      else
+      elseif plan then
         for taken = first, index - 1 do
           if lives[taken] then
             call('SET', keys[taken], values[taken], 'PX', lives[taken])
@@ -115,6 +124,11 @@ if charges > 0 then
     end
   end
 
+  if done == 1 and charges == 1 and given == '' then
+    local value = held[1]
+    if type(value) == 'number' then value = pack('<d', value) end
+    return pack('<dB', now, refusals and 1 or 0) .. (value or '')
+  end
   if done == charges then
     held[charges + 1] = now
     if refusals then

@@ -15,6 +15,7 @@ use tollgate::{
     Timestamp, Verdict,
 };
 
+use crate::decimal::Decimal;
 use crate::question::Question;
 use crate::wire::{Head, Values};
 
@@ -49,10 +50,12 @@ pub(crate) enum Verdicts {
 /// Divides a reply among the questions it answers, and says when they were decided.
 pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
     let mut values = Values::of(reply);
-    let Some(Head::Array(count)) = values.next() else {
-        return Err(garbled("no array"));
-    };
     let charges: usize = questions.iter().map(Question::len).sum();
+    let count = match values.next() {
+        Some(Head::Array(count)) => count,
+        Some(Head::Bytes(text)) if charges == 1 => return alone(text, questions),
+        _ => return Err(garbled("no array")),
+    };
     // Nothing but an instant, where there should be more.
     if count == 1 && charges > 0 {
         return instant(&mut values).map(Verdicts::Elsewhen);
@@ -83,6 +86,29 @@ pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, St
         answer.verdict = Verdict::Deny;
     }
     Ok(Verdicts::Decided(now, answers))
+}
+
+/// The answer to the only charge there is, as one string: the instant, a byte that is 1 if it was
+/// refused, and what its bucket held.
+fn alone(text: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
+    let (head, value) = text.split_at_checked(9).ok_or_else(|| garbled("a short answer"))?;
+    let now = double(&head[..8]).ok_or_else(|| garbled("no instant"))?;
+    let verdict = if head[8] == 1 { Verdict::Deny } else { Verdict::Allow };
+    // Spelled as it stands in an array. No value is so short but a window's number.
+    let number = if value.len() == 8 { double(value) } else { None };
+    let decimal = Decimal::of(number.unwrap_or(value.len() as u64));
+    let parts: [&[u8]; 5] = match (value, number) {
+        ([], _) => [b"$-1", b"", b"\r\n", b"", b""],
+        (_, Some(_)) => [b":", decimal.as_bytes(), b"\r\n", b"", b""],
+        (value, None) => [b"$", decimal.as_bytes(), b"\r\n", value, b"\r\n"],
+    };
+    let held: SmallVec<[u8; 32]> = parts.into_iter().flatten().copied().collect();
+    // Sets without charges may have come with it.
+    let answers = questions.iter().map(|question| match question.len() {
+        0 => Answer { verdict: Verdict::Allow, held: SmallVec::new() },
+        _ => Answer { verdict, held: held.clone() },
+    });
+    Ok(Verdicts::Decided(Timestamp::from_micros(now), answers.collect()))
 }
 
 fn instant(values: &mut Values<'_>) -> Result<Timestamp, StoreError> {
@@ -211,4 +237,75 @@ fn double(bytes: &[u8]) -> Option<u64> {
 /// A little-endian integer.
 fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::{Cost, Prefix};
+
+    use super::*;
+
+    fn question(keys: &[&str]) -> Question {
+        let mut set = ChargeSet::new();
+        for key in keys {
+            let meter = Meter::new("5/s".parse().expect("a quota"), Algorithm::FixedWindow);
+            set.push(Charge::take(*key, meter.expect("it fits"), Cost::ONE)).expect("room");
+        }
+        Question::new(&Prefix::default(), &set, Timestamp::EPOCH)
+    }
+
+    fn answers(reply: &[u8], questions: &[Question]) -> Option<Vec<(Verdict, Vec<u8>)>> {
+        match split(reply, questions).ok()? {
+            Verdicts::Decided(at, answers) => {
+                assert_eq!(at, Timestamp::from_micros(7));
+                Some(answers.into_iter().map(|one| (one.verdict, one.held.to_vec())).collect())
+            }
+            Verdicts::Elsewhen(_) => None,
+        }
+    }
+
+    /// What a charge that came by itself is answered.
+    fn alone(refused: u8, value: &[u8]) -> Vec<u8> {
+        let text = [&7_f64.to_le_bytes()[..], &[refused], value].concat();
+        [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()
+    }
+
+    #[test]
+    fn a_string_says_what_an_array_would() {
+        let one = [question(&["a"])];
+        for (string, array) in [
+            (alone(0, b""), &b"*2\r\n$-1\r\n:7\r\n"[..]),
+            (alone(1, b"value"), b"*3\r\n$5\r\nvalue\r\n:7\r\n:1\r\n"),
+            (alone(0, &134_217_729_f64.to_le_bytes()), b"*2\r\n:134217729\r\n:7\r\n"),
+        ] {
+            assert!(answers(array, &one).is_some());
+            assert_eq!(answers(&string, &one), answers(array, &one));
+        }
+    }
+
+    #[test]
+    fn refusals_are_numbered_by_sets_that_have_charges() {
+        let questions = [question(&["a"]), question(&[]), question(&["b", "c"]), question(&["d"])];
+        let reply = b"*7\r\n:1\r\n:2\r\n:3\r\n:4\r\n:7\r\n:2\r\n:3\r\n";
+        let verdicts = answers(reply, &questions).expect("answers");
+        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(verdict, _)| verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny, Verdict::Deny]);
+    }
+
+    #[test]
+    fn what_was_not_asked_is_no_answer() {
+        let one = [question(&["a"])];
+        for reply in [
+            &b":7\r\n"[..],
+            b"$3\r\nabc\r\n",
+            b"*0\r\n",
+            b"*3\r\n:1\r\n:7\r\n:2\r\n",
+            b"*4\r\n:1\r\n:7\r\n:1\r\n:1\r\n",
+            b"*2\r\n:1\r\n:-7\r\n",
+        ] {
+            assert!(answers(reply, &one).is_none(), "{reply:?}");
+        }
+        let elsewhen = split(b"*1\r\n:7\r\n", &one).expect("it is said");
+        assert!(matches!(elsewhen, Verdicts::Elsewhen(_)));
+    }
 }

@@ -38,6 +38,7 @@
 
 mod answer;
 mod connect;
+mod decimal;
 mod denials;
 mod failure;
 mod node;

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use smallvec::SmallVec;
 use tollgate::Timestamp;
 
+use crate::decimal::Decimal;
 use crate::question::{Question, SHAPE, Shape};
 
 /// The text, in the order its parts build on each other.
@@ -76,23 +77,27 @@ pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> 
     };
     bytes += script.len() + 2 * plan.len() + (SHAPE + HEAD) * shapes.len() + 8 * HEAD;
     let mut command = Encoded(Vec::with_capacity(bytes));
-    command.head(b'*', 5 + charges + shapes.len());
+    // A plan of one charge by the server's clock goes without saying.
+    let short = clock == ScriptClock::Server && shapes.len() == 1 && plan[..] == [LAST];
+    command.head(b'*', 3 + charges + shapes.len() + if short { 0 } else { 2 });
     command.argument(name.as_bytes());
     command.argument(script.as_bytes());
     command.argument(Decimal::of(charges as u64).as_bytes());
     for (name, _) in questions.iter().flat_map(Question::charges) {
         command.argument(name);
     }
-    match clock {
-        ScriptClock::Server => command.argument(b""),
-        ScriptClock::Given(instant) => {
-            command.argument(Decimal::of(instant.as_micros()).as_bytes());
-        }
-    }
-    let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
-    command.argument(&plan);
     for shape in shapes {
         command.argument(shape.as_bytes());
+    }
+    if !short {
+        let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
+        command.argument(&plan);
+        match clock {
+            ScriptClock::Server => command.argument(b""),
+            ScriptClock::Given(instant) => {
+                command.argument(Decimal::of(instant.as_micros()).as_bytes());
+            }
+        }
     }
     command.0
 }
@@ -115,30 +120,6 @@ impl Encoded {
         self.head(b'$', bytes.len());
         self.0.extend_from_slice(bytes);
         self.0.extend_from_slice(b"\r\n");
-    }
-}
-
-/// A number in digits.
-struct Decimal {
-    digits: [u8; 20],
-    first: usize,
-}
-
-impl Decimal {
-    fn of(mut number: u64) -> Self {
-        let mut decimal = Self { digits: [b'0'; 20], first: 20 };
-        loop {
-            decimal.first -= 1;
-            decimal.digits[decimal.first] += (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return decimal;
-            }
-        }
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.digits[self.first..]
     }
 }
 
@@ -190,9 +171,10 @@ mod tests {
         assert_eq!(arguments[0], b"EVALSHA");
         assert_eq!(arguments[2], b"3");
         assert_eq!(arguments[5], b"tollgate:{c}::tb:1s");
-        assert_eq!(arguments[6], b"1234");
-        assert_eq!(arguments[7], [0, 0, 0x80, 1, 0x80, 0]);
-        assert_eq!(arguments[8..].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
+        assert_eq!(arguments[6..8].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
+        assert_eq!(arguments[8], [0, 0, 0x80, 1, 0x80, 0]);
+        assert_eq!(arguments[9], b"1234");
+        assert_eq!(arguments.len(), 10);
     }
 
     #[test]
@@ -200,7 +182,15 @@ mod tests {
         let alike =
             [question(&[("a", "5/s"), ("b", "9/m")]), question(&[("c", "5/s"), ("d", "9/m")])];
         let arguments = arguments(&encode(Form::Sha, ScriptClock::Server, &alike));
-        assert_eq!(arguments[7], b"");
-        assert_eq!(arguments[8], [0, 0, 0x80, 1]);
+        assert_eq!(arguments[9], [0, 0, 0x80, 1]);
+        assert_eq!(arguments[10], b"");
+    }
+
+    #[test]
+    fn the_usual_plan_goes_without_saying() {
+        let usual = [question(&[("a", "5/s")]), question(&[("b", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &usual)).len(), 6);
+        let given = ScriptClock::Given(Timestamp::EPOCH);
+        assert_eq!(arguments(&encode(Form::Sha, given, &usual)).len(), 8);
     }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn run(
         let (mut nanos, mut granted) = (Vec::with_capacity(requests / in_flight + 8), 0_u64);
         while next.get() < requests {
             let request = next.replace(next.get() + 1);
-            let start = (in_flight < MANY || request % SAMPLED == 0).then(Instant::now);
+            let start = (in_flight < MANY || request.is_multiple_of(SAMPLED)).then(Instant::now);
             granted += u64::from(contender.ask(request).await?);
             nanos.extend(start.map(|start| start.elapsed().as_nanos() as u64));
         }
