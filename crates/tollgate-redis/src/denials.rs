@@ -34,7 +34,7 @@ const WAYS: usize = 4;
 /// Refusals remembered.
 pub(crate) struct Denials {
     lines: Box<[Mutex<Line>]>,
-    // Two independent keyed hashes, which nobody outside can aim at.
+    // Two independent keyed hashes: 128 bits nobody outside can aim at.
     hashers: [RandomState; 2],
 }
 
@@ -54,9 +54,7 @@ struct Denial {
     reading: Reading,
 }
 
-/// What a charge is known by: its bucket, and the bucket with limit and cost. The second is made of the
-/// first, so keys are told apart by 64 bits: of 10 million questions a second one is mistaken for
-/// another, in a line of four, every ten thousand years.
+/// What a charge is known by: its bucket, and the bucket with limit and cost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
     bucket: u64,
@@ -162,9 +160,8 @@ impl Denials {
         if charge.enforcement != Enforcement::Enforce {
             return None;
         }
-        let (bucket, quota) = (self.bucket(charge), charge.meter.quota());
-        let terms = (bucket, quota.limit(), quota.burst(), min.get(), max.get());
-        Some(Name { bucket, terms: self.hashers[1].hash_one(terms) })
+        let terms = self.hashers[1].hash_one((&charge.key, charge.meter.quota(), min, max));
+        Some(Name { bucket: self.bucket(charge), terms })
     }
 
     fn bucket(&self, charge: &Charge<'_>) -> u64 {
