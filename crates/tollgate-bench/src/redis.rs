@@ -81,7 +81,8 @@ async fn race(
     }
     for run in 1..=plan.runs {
         eprintln!("{in_flight} in flight: run {run} of {}", plan.runs);
-        for (_, contender, measured) in &mut contenders {
+        for (kind, contender, measured) in &mut contenders {
+            let requests = requests * kind.repeats();
             measured.push(load::run(contender, server, in_flight, requests).await?);
         }
     }

@@ -1,13 +1,44 @@
 
--- token-bucket and leaky-bucket: when the key expires, and of the debt the limit it was written
--- under, the instant of the charge, and when it is clear: µs and a fraction in limits.
+-- token-bucket and leaky-bucket: of the debt the limit it was written under, the instant of the charge,
+-- and when it is clear: µs and a fraction in limits. Most have no fraction and are stored shorter, see
+-- WHOLE.
 --
 -- A span of time is two numbers here as well, whole microseconds and a fraction.
+--
+-- Lifetimes end on a grid as wide as the slack, at the second line after the debt is clear. So what a
+-- key's lifetime is follows from its value, and most charges leave it where it is.
 local function bucket()
-  local FORMAT, LENGTH = '<I7I7I7I7I7', 35
+  local FORMAT, LENGTH = '<I7I7I7I7', 28
 
-  local function sound(limit, charged, clear, fraction)
-    return charged <= clear and clear <= MOST_EXACT and fraction < limit
+  -- Limit, charge, when clear, and the fraction; nothing where no bucket would have been stored so.
+  local function debt(value)
+    if #value == WHOLE_LENGTH then
+      local clear, lasts, limit = unpacked(WHOLE, value)
+      if clear % 1 == 0 and clear <= MOST_EXACT and lasts % 1 == 0 and lasts >= 0
+        and lasts <= clear and limit > 0 then
+        return limit, clear - lasts, clear, 0
+      end
+    elseif #value == LENGTH then
+      local limit, charged, clear, fraction = unpacked(FORMAT, value)
+      if charged <= clear and clear <= MOST_EXACT and fraction < limit then
+        return limit, charged, clear, fraction
+      end
+    end
+  end
+
+  local function stored(limit, charged, clear, fraction)
+    if fraction == 0 and limit < 4294967296 then
+      return pack(WHOLE, clear, clear - charged, limit)
+    end
+    return pack(FORMAT, limit, charged, clear, fraction)
+  end
+
+  -- The lifetime `after` needs, in the place of `value`, or none if that of `value` will do. One that
+  -- is longer or shorter cannot be written over the other.
+  local function life_of(shape, value, known, after, clear)
+    local ends = clear - clear % shape.slack
+    if known and #value == #after and ends == known - known % shape.slack then return end
+    return lifetime(ends + 2 * shape.slack)
   end
 
   -- When a debt of `lasts` and `fraction` under limit `from` is clear if it drains at limit `to`.
@@ -66,14 +97,12 @@ local function bucket()
 
   local function evaluate(shape, value)
     local limit = shape.limit
-    -- What is owed now under this limit, and when the key expires.
-    local micros, fraction, expires = 0, 0, 0
-    if value and #value == LENGTH then
-      local under, charged, clear, rest
-      expires, under, charged, clear, rest = unpacked(FORMAT, value)
-      if not sound(under, charged, clear, rest) then
-        expires = 0
-      elseif clear > now or (clear == now and rest > 0) then
+    -- What is owed now under this limit, and when what is stored is clear.
+    local micros, fraction, known = 0, 0, nil
+    if value then
+      local under, charged, clear, rest = debt(value)
+      known = clear
+      if under and (clear > now or (clear == now and rest > 0)) then
         if under ~= limit then
           clear, rest = redenominated(charged, clear - charged, rest, under, limit)
         end
@@ -96,12 +125,8 @@ local function bucket()
     end
     if shape.op == PEEK then return true end
     local clear = now + after
-    local life
-    if clear + LEAST_SLACK >= expires then
-      expires = clear + 1 + shape.slack
-      life = lifetime(expires)
-    end
-    return true, pack(FORMAT, expires, limit, now, clear, rest), life
+    local charged = stored(limit, now, clear, rest)
+    return true, charged, life_of(shape, value, known, charged, clear)
   end
 
   -- How long one unit lasts, a full bucket, and what is asked for.
@@ -129,9 +154,9 @@ local function bucket()
 
   -- In the debt's own denomination, so that what it promised under its limit still holds.
   local function refund(shape, value)
-    if not value or #value ~= LENGTH then return end
-    local expires, limit, charged, clear, fraction = unpacked(FORMAT, value)
-    if not sound(limit, charged, clear, fraction) then return end
+    if not value then return end
+    local limit, charged, clear, fraction = debt(value)
+    if not limit then return end
     if clear < now or (clear == now and fraction == 0) then return end
     local own = shape
     if limit ~= shape.limit then
@@ -159,9 +184,11 @@ local function bucket()
       lasts, fraction = lasts - given, fraction - rest
       if fraction < 0 then lasts, fraction = lasts - 1, fraction + limit end
     end
+    local known = clear
     clear = charged + lasts
     if clear < now or (clear == now and fraction == 0) then return false end
-    return pack(FORMAT, expires, limit, charged, clear, fraction)
+    local left = stored(limit, charged, clear, fraction)
+    return left, life_of(shape, value, known, left, clear)
   end
 
   return evaluate, refund, prepare

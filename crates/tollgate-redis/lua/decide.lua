@@ -1,3 +1,9 @@
+-- The long way, for everything else.
+
+-- By key what a bucket holds now, if that is something else than it held: false for one that is
+-- forgotten. The keys in the order they came to it, and the lifetimes to be set.
+local current, changed, lives = {}, {}, {}
+refusals = refusals or {}
 
 local makers = {
   [FIXED_WINDOW] = fixed_window,
@@ -30,16 +36,14 @@ local function shape_of(text)
 end
 
 local shapes, logs = {}, false
-for index = 3, #ARGV do
+for index = 1, shapes_sent do
   local shape = shape_of(ARGV[index])
   -- The caller knows calendars, and has sent the window it took to be the present one. If it is
   -- not, nothing is decided, and it is told what time it is.
   if shape.calendar and (now < shape.start or now >= shape.finish) then return { now } end
-  shapes[index - 3] = shape
+  shapes[index - 1] = shape
   logs = logs or shape.is_log
 end
-
-local plan = ARGV[2]
 
 local function remember(key, value, life)
   if current[key] == nil then changed[#changed + 1] = key end
@@ -53,8 +57,11 @@ if not logs and done == 0 then
 else
   local names, places = {}, {}
   for index = done + 1, charges do
-    local high, low = 0, 0
-    if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
+    local high, low = 128, 0
+    if plan then
+      local step = 2 * ((index - 1) % planned)
+      high, low = plan[step + 1], plan[step + 2]
+    end
     if not shapes[high % 128 * 256 + low].is_log then
       names[#names + 1], places[#places + 1] = keys[index], index
     end
@@ -65,12 +72,15 @@ end
 
 -- Of the set at hand: its number, its first charge, what its takes would write, whether it is
 -- refused, and for each group whether any member fits.
-local set, first = done + 1, done + 1
+local set, first = sets + 1, done + 1
 local values, lifetimes, refused, groups = {}, {}, false, nil
 
 for index = done + 1, charges do
   local high, low = 128, 0
-  if plan ~= '' then high, low = byte(plan, 2 * index - 1, 2 * index) end
+  if plan then
+    local step = 2 * ((index - 1) % planned)
+    high, low = plan[step + 1], plan[step + 2]
+  end
   local shape, key = shapes[high % 128 * 256 + low], keys[index]
   local value = current[key]
   if value == nil then value = held[index] end
@@ -126,4 +136,17 @@ for index = done + 1, charges do
   end
 end
 
-return finished(charges)
+for index = 1, #changed do
+  local key = changed[index]
+  local value, life = current[key], lives[key]
+  if not value then
+    call('DEL', key)
+  elseif life then
+    call('SET', key, value, 'PX', life)
+  else
+    call('SETRANGE', key, '0', value)
+  end
+end
+held[charges + 1] = now
+for index = 1, #refusals do held[charges + 1 + index] = refusals[index] end
+return held

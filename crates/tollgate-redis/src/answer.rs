@@ -4,7 +4,6 @@
 //! the algorithms themselves. That the script came to the same verdict is checked: if it did not,
 //! nobody should rely on either.
 
-use redis::Value;
 use smallvec::SmallVec;
 use tollgate::algorithm::bucket::Debt;
 use tollgate::algorithm::fixed_window::Window;
@@ -16,7 +15,9 @@ use tollgate::{
     Timestamp, Verdict,
 };
 
+use crate::decimal::Decimal;
 use crate::question::Question;
+use crate::wire::{Head, Values};
 
 /// How the script counts in a fixed window that is one number.
 const UNITS: u64 = 1 << 27;
@@ -33,59 +34,89 @@ const MOST_UNITS: u64 = 94_906_265;
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     verdict: Verdict,
-    // What each charge's bucket held.
-    held: SmallVec<[Value; 1]>,
+    // What each charge's bucket held, as the server wrote it.
+    held: SmallVec<[u8; 32]>,
 }
 
 /// What the script says to a batch of questions.
 #[derive(Debug)]
 pub(crate) enum Verdicts {
     /// It decided them, at an instant.
-    Decided(Timestamp, Vec<Answer>),
+    Decided(Timestamp, SmallVec<[Answer; 1]>),
     /// It did nothing: a window of a calendar that was sent is not that of this instant.
     Elsewhen(Timestamp),
 }
 
 /// Divides a reply among the questions it answers, and says when they were decided.
-pub(crate) fn split<'q>(
-    reply: Value,
-    questions: impl IntoIterator<Item = &'q Question>,
-) -> Result<Verdicts, StoreError> {
-    let Value::Array(values) = reply else {
-        return Err(garbled("no array"));
+pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
+    let mut values = Values::of(reply);
+    let charges: usize = questions.iter().map(Question::len).sum();
+    let count = match values.next() {
+        Some(Head::Array(count)) => count,
+        Some(Head::Bytes(text)) if charges == 1 => return alone(text, questions),
+        _ => return Err(garbled("no array")),
     };
     // Nothing but an instant, where there should be more.
-    let elsewhen = match values[..] {
-        [Value::Int(now)] => u64::try_from(now).ok().map(Timestamp::from_micros),
-        _ => None,
-    };
-    let lacking = |what| elsewhen.map(Verdicts::Elsewhen).ok_or_else(|| garbled(what));
-    let mut values = values.into_iter();
-    let mut held = Vec::new();
-    for question in questions {
-        let values: SmallVec<[Value; 1]> = values.by_ref().take(question.len()).collect();
-        if values.len() < question.len() {
-            return lacking("fewer values than charges");
-        }
-        held.push(values);
+    if count == 1 && charges > 0 {
+        return instant(&mut values).map(Verdicts::Elsewhen);
     }
-    let Some(Value::Int(now)) = values.next() else {
-        return lacking("no instant");
-    };
-    let now = u64::try_from(now).map_err(|_| garbled("an instant before 1970"))?;
+    let refusals = count.checked_sub(charges + 1).ok_or_else(|| garbled("too few values"))?;
+    let mut answers = SmallVec::<[Answer; 1]>::with_capacity(questions.len());
+    for question in questions {
+        let held =
+            values.take(question.len()).ok_or_else(|| garbled("fewer values than charges"))?;
+        answers.push(Answer { verdict: Verdict::Allow, held: SmallVec::from_slice(held) });
+    }
+    let now = instant(&mut values)?;
     // The script numbers sets that have charges, from 1.
-    let mut set = 0;
-    let mut refusals = values.peekable();
-    let answers = held.into_iter().map(|held| {
-        set += i64::from(!held.is_empty());
-        let refused = !held.is_empty() && refusals.next_if_eq(&Value::Int(set)).is_some();
-        let verdict = if refused { Verdict::Deny } else { Verdict::Allow };
-        Answer { verdict, held }
+    let mut sets = questions.iter().zip(&mut answers).filter(|(question, _)| question.len() > 0);
+    let mut passed = 0;
+    for _ in 0..refusals {
+        let ahead = match values.next() {
+            Some(Head::Integer(set)) => {
+                usize::try_from(set).ok().and_then(|set| set.checked_sub(passed + 1))
+            }
+            _ => None,
+        };
+        let refused = ahead.and_then(|ahead| {
+            passed += ahead + 1;
+            sets.nth(ahead)
+        });
+        let (_, answer) = refused.ok_or_else(|| garbled("a refusal of nothing"))?;
+        answer.verdict = Verdict::Deny;
+    }
+    Ok(Verdicts::Decided(now, answers))
+}
+
+/// The answer to the only charge there is, as one string: the instant, a byte that is 1 if it was
+/// refused, and what its bucket held.
+fn alone(text: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
+    let (head, value) = text.split_at_checked(9).ok_or_else(|| garbled("a short answer"))?;
+    let now = double(&head[..8]).ok_or_else(|| garbled("no instant"))?;
+    let verdict = if head[8] == 1 { Verdict::Deny } else { Verdict::Allow };
+    // Spelled as it stands in an array. No value is so short but a window's number.
+    let number = if value.len() == 8 { double(value) } else { None };
+    let decimal = Decimal::of(number.unwrap_or(value.len() as u64));
+    let parts: [&[u8]; 5] = match (value, number) {
+        ([], _) => [b"$-1", b"", b"\r\n", b"", b""],
+        (_, Some(_)) => [b":", decimal.as_bytes(), b"\r\n", b"", b""],
+        (value, None) => [b"$", decimal.as_bytes(), b"\r\n", value, b"\r\n"],
+    };
+    let held: SmallVec<[u8; 32]> = parts.into_iter().flatten().copied().collect();
+    // Sets without charges may have come with it.
+    let answers = questions.iter().map(|question| match question.len() {
+        0 => Answer { verdict: Verdict::Allow, held: SmallVec::new() },
+        _ => Answer { verdict, held: held.clone() },
     });
-    let answers = answers.collect();
-    match refusals.next() {
-        None => Ok(Verdicts::Decided(Timestamp::from_micros(now), answers)),
-        Some(_) => Err(garbled("more than was asked")),
+    Ok(Verdicts::Decided(Timestamp::from_micros(now), answers.collect()))
+}
+
+fn instant(values: &mut Values<'_>) -> Result<Timestamp, StoreError> {
+    match values.next() {
+        Some(Head::Integer(now)) => u64::try_from(now)
+            .map(Timestamp::from_micros)
+            .map_err(|_| garbled("an instant before 1970")),
+        _ => Err(garbled("no instant")),
     }
 }
 
@@ -93,14 +124,12 @@ pub(crate) fn split<'q>(
 pub(crate) fn decision(
     set: &ChargeSet<'_>,
     at: Timestamp,
-    answer: Answer,
+    answer: &Answer,
 ) -> Result<Decision, StoreError> {
-    if answer.held.len() != set.len() {
-        return Err(garbled("an answer to another set"));
-    }
-    let states = set.charges().iter().zip(&answer.held);
+    let mut held = Values::of(&answer.held);
+    let states = set.charges().iter();
     let states =
-        states.map(|(charge, held)| state(charge, held, at).ok_or_else(|| garbled("no state")));
+        states.map(|charge| state(charge, &mut held, at).ok_or_else(|| garbled("no state")));
     let mut states = states.collect::<Result<SmallVec<[State; 1]>, _>>()?;
     let decision = decide(set, &mut states, at);
     match decision.verdict() == answer.verdict {
@@ -114,16 +143,18 @@ fn garbled(what: &'static str) -> StoreError {
 }
 
 /// The state a charge's bucket was in; `None` if the script does not answer so.
-fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
+fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<State> {
     let algorithm = charge.meter.algorithm();
-    let value = match (algorithm, held) {
-        (_, Value::Nil) => return Some(State::fresh(algorithm)),
-        (Algorithm::SlidingLog, Value::Array(runs)) => return log(runs).map(State::SlidingLog),
-        (Algorithm::FixedWindow, Value::Int(number)) => {
-            let number = u64::try_from(*number).ok()?;
+    let value = match (algorithm, held.next()?) {
+        (_, Head::Nil) => return Some(State::fresh(algorithm)),
+        (Algorithm::SlidingLog, Head::Array(count)) => {
+            return log(count, held).map(State::SlidingLog);
+        }
+        (Algorithm::FixedWindow, Head::Integer(number)) => {
+            let number = u64::try_from(number).ok()?;
             return Some(State::FixedWindow(numbered(number, &charge.meter, at)));
         }
-        (_, Value::BulkString(value)) => value.as_slice(),
+        (_, Head::Bytes(value)) => value,
         _ => return None,
     };
     let state = match (algorithm, value.len()) {
@@ -132,7 +163,8 @@ fn state(charge: &Charge<'_>, held: &Value, at: Timestamp) -> Option<State> {
             number(value).map(|number| State::FixedWindow(numbered(number, &charge.meter, at)))
         }
         (Algorithm::SlidingWindow, 15) => windows(value).map(State::SlidingWindow),
-        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 35) => debt(value).map(State::Bucket),
+        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 20) => whole(value).map(State::Bucket),
+        (Algorithm::TokenBucket | Algorithm::LeakyBucket, 28) => debt(value).map(State::Bucket),
         _ => None,
     };
     // The script takes what it would not have written for nothing.
@@ -169,27 +201,111 @@ fn windows(value: &[u8]) -> Option<Windows> {
     sound.then(|| Windows::new(start, current, previous))
 }
 
+/// A debt of whole microseconds.
+fn whole(value: &[u8]) -> Option<Debt> {
+    let (clear, lasts) = (double(&value[..8])?, double(&value[8..16])?);
+    let limit = integer(&value[16..]);
+    (lasts <= clear && limit > 0).then(|| Debt::new(limit, clear - lasts, clear, 0))
+}
+
 fn debt(value: &[u8]) -> Option<Debt> {
-    // Before them stands when the key expires, which is no part of the state.
     let [limit, charged, clear, fraction] =
-        [&value[7..14], &value[14..21], &value[21..28], &value[28..]].map(integer);
+        [&value[..7], &value[7..14], &value[14..21], &value[21..]].map(integer);
     let sound = charged <= clear && clear <= MAX_EXACT && fraction < limit;
     sound.then(|| Debt::new(limit, charged, clear, fraction))
 }
 
-/// A log out of instants and units in turn.
-fn log(runs: &[Value]) -> Option<Log> {
-    let runs = runs.chunks(2).map(|run| match run {
-        [Value::Int(at), Value::Int(units)] => {
-            let at = Timestamp::from_micros(u64::try_from(*at).ok()?);
-            Some((at, u32::try_from(*units).ok()?))
+/// A log out of `count` values, instants and units in turn.
+fn log(count: usize, values: &mut Values<'_>) -> Option<Log> {
+    let runs = (0..count / 2).map(|_| match (values.next()?, values.next()?) {
+        (Head::Integer(at), Head::Integer(units)) => {
+            let at = Timestamp::from_micros(u64::try_from(at).ok()?);
+            Some((at, u32::try_from(units).ok()?))
         }
         _ => None,
     });
     runs.collect()
 }
 
+/// A little-endian double that is an integer within the exact ones.
+fn double(bytes: &[u8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+    let exact = number.fract() == 0.0 && (0.0..=MAX_EXACT as f64).contains(&number);
+    exact.then_some(number as u64)
+}
+
 /// A little-endian integer.
 fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::{Cost, Prefix};
+
+    use super::*;
+
+    fn question(keys: &[&str]) -> Question {
+        let mut set = ChargeSet::new();
+        for key in keys {
+            let meter = Meter::new("5/s".parse().expect("a quota"), Algorithm::FixedWindow);
+            set.push(Charge::take(*key, meter.expect("it fits"), Cost::ONE)).expect("room");
+        }
+        Question::new(&Prefix::default(), &set, Timestamp::EPOCH)
+    }
+
+    fn answers(reply: &[u8], questions: &[Question]) -> Option<Vec<(Verdict, Vec<u8>)>> {
+        match split(reply, questions).ok()? {
+            Verdicts::Decided(at, answers) => {
+                assert_eq!(at, Timestamp::from_micros(7));
+                Some(answers.into_iter().map(|one| (one.verdict, one.held.to_vec())).collect())
+            }
+            Verdicts::Elsewhen(_) => None,
+        }
+    }
+
+    /// What a charge that came by itself is answered.
+    fn alone(refused: u8, value: &[u8]) -> Vec<u8> {
+        let text = [&7_f64.to_le_bytes()[..], &[refused], value].concat();
+        [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()
+    }
+
+    #[test]
+    fn a_string_says_what_an_array_would() {
+        let one = [question(&["a"])];
+        for (string, array) in [
+            (alone(0, b""), &b"*2\r\n$-1\r\n:7\r\n"[..]),
+            (alone(1, b"value"), b"*3\r\n$5\r\nvalue\r\n:7\r\n:1\r\n"),
+            (alone(0, &134_217_729_f64.to_le_bytes()), b"*2\r\n:134217729\r\n:7\r\n"),
+        ] {
+            assert!(answers(array, &one).is_some());
+            assert_eq!(answers(&string, &one), answers(array, &one));
+        }
+    }
+
+    #[test]
+    fn refusals_are_numbered_by_sets_that_have_charges() {
+        let questions = [question(&["a"]), question(&[]), question(&["b", "c"]), question(&["d"])];
+        let reply = b"*7\r\n:1\r\n:2\r\n:3\r\n:4\r\n:7\r\n:2\r\n:3\r\n";
+        let verdicts = answers(reply, &questions).expect("answers");
+        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(verdict, _)| verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny, Verdict::Deny]);
+    }
+
+    #[test]
+    fn what_was_not_asked_is_no_answer() {
+        let one = [question(&["a"])];
+        for reply in [
+            &b":7\r\n"[..],
+            b"$3\r\nabc\r\n",
+            b"*0\r\n",
+            b"*3\r\n:1\r\n:7\r\n:2\r\n",
+            b"*4\r\n:1\r\n:7\r\n:1\r\n:1\r\n",
+            b"*2\r\n:1\r\n:-7\r\n",
+        ] {
+            assert!(answers(reply, &one).is_none(), "{reply:?}");
+        }
+        let elsewhen = split(b"*1\r\n:7\r\n", &one).expect("it is said");
+        assert!(matches!(elsewhen, Verdicts::Elsewhen(_)));
+    }
 }

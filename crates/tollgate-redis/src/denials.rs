@@ -73,10 +73,9 @@ impl Denials {
     /// The refusal of a set of which a charge is known not to fit.
     pub(crate) fn find(&self, set: &ChargeSet<'_>, now: Instant) -> Option<Decision> {
         match set.charges() {
-            [charge] => {
-                let (at, outcome) = self.outcome(charge, now)?;
-                Some(Decision::new(outcome.into(), at, Provenance::DenyCache))
-            }
+            [charge] => self
+                .outcome(charge, now)
+                .map(|(at, outcome)| Decision::new(outcome.into(), at, Provenance::DenyCache)),
             charges if charges.iter().all(takes) => self.find_among(charges, now),
             _ => None,
         }
@@ -136,7 +135,8 @@ impl Denials {
 
     fn outcome(&self, charge: &Charge<'_>, now: Instant) -> Option<(Timestamp, Outcome)> {
         let name = self.name(charge)?;
-        let denial = self.line(name).find(name, now)?;
+        let line = self.line(name);
+        let denial = line.find(name, now)?;
         let waited = Micros::from(now.saturating_duration_since(denial.answered));
         let less = |span: Micros| Micros::new(span.get().saturating_sub(waited.get()));
         let retry = match denial.reading.retry {
@@ -180,9 +180,9 @@ impl Denials {
 }
 
 impl Line {
-    fn find(&self, name: Name, now: Instant) -> Option<Denial> {
+    fn find(&self, name: Name, now: Instant) -> Option<&Denial> {
         let known = self.denials.iter().flatten().find(|denial| denial.name == name)?;
-        (now < known.until).then_some(*known)
+        (now < known.until).then_some(known)
     }
 
     fn insert(&mut self, denial: Denial) {

@@ -38,6 +38,7 @@
 
 mod answer;
 mod connect;
+mod decimal;
 mod denials;
 mod failure;
 mod node;
@@ -50,6 +51,7 @@ mod stats;
 mod store;
 mod topology;
 mod url;
+mod wire;
 
 #[doc(hidden)]
 pub mod bare;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ask ──┬─ no link ──────────▶ fails at once, with the reason the last one was lost for
-//!       ├─ few calls out ────▶ a call of its own, in the caller's task
+//!       ├─ few calls out ────▶ a call of its own, written to the socket by the caller
 //!       └─ enough out ───────▶ waits ──▶ the next call that comes back takes all who wait along
 //! ```
 //!
@@ -13,17 +13,19 @@
 //! not close the door while other links work.
 //!
 //! **Batches** need no timer. When the server is idle a question goes out by itself, at once. While
-//! [`CALLS_PER_LINK`] calls per link are out, questions gather, and what has gathered when a call
+//! as many calls are out as there are links, questions gather, and what has gathered when a call
 //! comes back goes out together. The busier, the larger the batches.
 //!
-//! **Nothing is lost with a caller.** A call whose caller has gone is finished by a task of its own,
-//! for it still counts as out; a question whose caller has gone while it waited is not sent.
+//! **Deadlines** need no timer per caller either: one task looks after all of them
+//! (`node/watch.rs`), and only who is in more of a hurry than it has one of their own.
+//!
+//! **Nothing is lost with a caller.** A call whose caller has gone is finished all the same, for it
+//! still counts as out; a question whose caller has gone while it waited is not sent.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use redis::aio::MultiplexedConnection;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -35,20 +37,23 @@ use crate::failure::Failure;
 use crate::question::Question;
 use crate::shared::{Permit, Shared};
 use crate::topology::{Cluster, Locator};
+use crate::wire::Wire;
 
 mod call;
+mod flight;
 mod keeper;
 mod pending;
-mod pump;
+mod watch;
 
 pub(crate) use pending::Pending;
 
-use pending::Own;
-use pump::Place;
+use flight::{Flight, Place};
+use watch::Watch;
 
-/// Calls a link may have out before questions gather. Two keep the server busy while the replies of
-/// one are given out.
-const CALLS_PER_LINK: usize = 2;
+/// Calls that may be out before questions gather, where there are fewer links; otherwise one for each
+/// link. Two keep the server busy while the replies of one are given out, and more make batches
+/// smaller.
+const LEAST_CALLS: usize = 2;
 
 /// The most sets in one call. A larger call would only make others wait longer for their turn.
 const BATCH: usize = 128;
@@ -65,8 +70,10 @@ pub(crate) struct Node {
     state: Mutex<State>,
     // A link came up, or the first attempt failed.
     settled: Notify,
-    // Dropped, and so ended, with the node.
-    keepers: Mutex<JoinSet<()>>,
+    // Somebody asks again, after nobody had for a while.
+    roused: Arc<Notify>,
+    // Keepers and the watch. Dropped, and so ended, with the node.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 struct State {
@@ -78,14 +85,17 @@ struct State {
     // Why there is no link; absent while the very first attempt is under way.
     trouble: Option<Failure>,
     waiting: VecDeque<Waiting>,
+    // Places taken, each by one call, or in a cluster by one for each slot of a batch.
     out: usize,
+    flights: Vec<Weak<Flight>>,
+    watch: Watch,
 }
 
 /// A connection that works, as far as is known.
 #[derive(Clone)]
 pub(crate) struct Link {
     id: u64,
-    connection: MultiplexedConnection,
+    wire: Wire,
     // Told when the link is given up.
     lost: Arc<Notify>,
 }
@@ -97,6 +107,8 @@ pub(crate) struct Asked {
     pub(crate) slot: Option<u16>,
     /// Given back when the question has been answered or dropped, not when its caller leaves.
     pub(crate) permit: Permit,
+    /// When its caller has to have an answer.
+    pub(crate) end: Instant,
 }
 
 /// A question that waits for a call to join.
@@ -123,50 +135,53 @@ impl Node {
                 trouble: None,
                 waiting: VecDeque::new(),
                 out: 0,
+                flights: Vec::new(),
+                watch: Watch::Asleep,
             }),
             settled: Notify::new(),
-            keepers: Mutex::new(JoinSet::new()),
+            roused: Arc::default(),
+            tasks: Mutex::new(JoinSet::new()),
         });
-        let mut keepers = node.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = node.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..shared.connections {
-            keepers.spawn_on(keeper::keep(Arc::downgrade(&node)), &shared.runtime);
+            tasks.spawn_on(keeper::keep(Arc::downgrade(&node)), &shared.runtime);
         }
-        drop(keepers);
+        let watch = watch::watch(Arc::downgrade(&node), Arc::clone(&node.roused));
+        tasks.spawn_on(watch, &shared.runtime);
+        drop(tasks);
         node
     }
 
-    /// Puts a question, by itself if few calls are out; without an answer until `lost` it counts as
-    /// lost.
-    pub(crate) fn ask(self: &Arc<Self>, asked: Asked, lost: Instant) -> Pending {
+    /// Puts a question, by itself if few calls are out.
+    pub(crate) fn ask(self: &Arc<Self>, asked: Asked) -> Pending {
         let mut state = self.lock();
-        match self.may_call(&mut state) {
-            Some(link) if state.waiting.is_empty() => {
-                state.out += 1;
-                drop(state);
-                Pending::Own(Own::new(Place::new(self), link, asked, lost))
-            }
-            _ => state.wait(asked),
-        }
+        let pending = self.wait(&mut state, asked);
+        let alone = state.waiting.len() == 1;
+        let flights = if alone { self.board(&mut state) } else { SmallVec::new() };
+        drop(state);
+        flights.into_iter().for_each(Flight::depart);
+        pending
     }
 
     /// Puts a question that others follow, so that all go together; [`Node::go`] sends them off.
     pub(crate) fn gather(&self, asked: Asked) -> Pending {
-        self.lock().wait(asked)
+        self.wait(&mut self.lock(), asked)
     }
 
-    /// Sends off what has gathered, if few calls are out.
+    /// Sends off what has gathered, as far as those that are out will not take it all along.
     pub(crate) fn go(self: &Arc<Self>) {
-        while self.claim() {
-            Place::new(self).pass_on();
+        loop {
+            let mut state = self.lock();
+            if state.waiting.len() <= state.out * BATCH {
+                return;
+            }
+            let flights = self.board(&mut state);
+            drop(state);
+            if flights.is_empty() {
+                return;
+            }
+            flights.into_iter().for_each(Flight::depart);
         }
-    }
-
-    /// Claims a place for one more call, if so many wait that those out will not take them all.
-    fn claim(&self) -> bool {
-        let mut state = self.lock();
-        let due = state.waiting.len() > state.out * BATCH && self.may_call(&mut state).is_some();
-        state.out += usize::from(due);
-        due
     }
 
     /// Whether a link is up. Until the first attempt has ended it counts as up.
@@ -205,17 +220,54 @@ impl Node {
         self.locator.host()
     }
 
-    /// The link of a call that may go out now.
-    fn may_call(&self, state: &mut State) -> Option<Link> {
-        let room = state.out < self.shared.connections * CALLS_PER_LINK;
-        room.then(|| state.next_link()).flatten()
+    /// Has a question wait for a call to join, or says why there will be none.
+    fn wait(&self, state: &mut State, asked: Asked) -> Pending {
+        if let (true, Some(trouble)) = (state.links.is_empty(), &state.trouble) {
+            return Pending::Failed(trouble.clone());
+        }
+        let (caller, answer) = oneshot::channel();
+        let end = asked.end;
+        state.waiting.push_back(Waiting { asked, caller });
+        match state.watch.sees(end, &self.roused) {
+            true => Pending::Watched(answer),
+            false => Pending::Hurried(answer, end),
+        }
+    }
+
+    /// Has the first of those who wait board calls that may go out now: one call, or in a cluster one
+    /// for each of their slots. Whoever gets them has to let them depart.
+    fn board(self: &Arc<Self>, state: &mut State) -> SmallVec<[Arc<Flight>; 1]> {
+        if state.out >= self.shared.connections.max(LEAST_CALLS) || state.waiting.is_empty() {
+            return SmallVec::new();
+        }
+        let Some(link) = state.next_link() else { return SmallVec::new() };
+        let now = Instant::now();
+        let mut batch: SmallVec<[Waiting; 1]> = SmallVec::new();
+        batch.reserve(state.waiting.len().min(BATCH));
+        while batch.len() < BATCH {
+            let Some(waiting) = state.waiting.pop_front() else { break };
+            // Nobody is there to be answered, or it is too late for an answer; not asking charges
+            // nobody.
+            if waiting.asked.end <= now {
+                fail([waiting], &Failure::timeout());
+            } else if !waiting.caller.is_closed() {
+                batch.push(waiting);
+            }
+        }
+        if batch.is_empty() {
+            return SmallVec::new();
+        }
+        state.out += 1;
+        let flights = flight::board(&Place::new(self), &link, batch, now);
+        state.flights.extend(flights.iter().map(Arc::downgrade));
+        flights
     }
 
     /// Takes a connection into use.
-    fn adopt(self: &Arc<Self>, connection: MultiplexedConnection) -> Link {
+    fn adopt(self: &Arc<Self>, wire: Wire) -> Link {
         let link = {
             let mut state = self.lock();
-            let link = Link { id: state.next_link, connection, lost: Arc::default() };
+            let link = Link { id: state.next_link, wire, lost: Arc::default() };
             state.next_link += 1;
             if state.links.is_empty() && state.trouble.take().is_some() {
                 self.shared.logbook.reached(&self.locator);
@@ -282,21 +334,6 @@ impl Node {
         std::mem::take(&mut state.waiting)
     }
 
-    /// The next call of those that wait.
-    fn next_batch(&self) -> Option<(Link, Vec<Waiting>)> {
-        let mut state = self.lock();
-        let link = state.next_link()?;
-        let mut batch = Vec::with_capacity(state.waiting.len().min(BATCH));
-        while batch.len() < BATCH {
-            let Some(waiting) = state.waiting.pop_front() else { break };
-            // Nobody is there to be answered; not asking charges nobody.
-            if !waiting.caller.is_closed() {
-                batch.push(waiting);
-            }
-        }
-        (!batch.is_empty()).then_some((link, batch))
-    }
-
     /// Nothing panics while holding the lock but where memory is exhausted.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -304,16 +341,6 @@ impl Node {
 }
 
 impl State {
-    /// Has a question wait for a call to join, or says why there will be none.
-    fn wait(&mut self, asked: Asked) -> Pending {
-        if let (true, Some(trouble)) = (self.links.is_empty(), &self.trouble) {
-            return Pending::Failed(trouble.clone());
-        }
-        let (caller, answer) = oneshot::channel();
-        self.waiting.push_back(Waiting { asked, caller });
-        Pending::Joined(answer)
-    }
-
     fn next_link(&mut self) -> Option<Link> {
         self.turn = self.turn.wrapping_add(1);
         let place = self.turn.checked_rem(self.links.len())?;
@@ -322,7 +349,7 @@ impl State {
 }
 
 /// Tells those who wait in vain why.
-fn fail(stranded: VecDeque<Waiting>, failure: &Failure) {
+fn fail(stranded: impl IntoIterator<Item = Waiting>, failure: &Failure) {
     for waiting in stranded {
         // A caller that has left needs no answer.
         let _ = waiting.caller.send(Err(failure.clone()));

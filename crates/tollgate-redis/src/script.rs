@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use redis::Cmd;
 use smallvec::SmallVec;
 use tollgate::Timestamp;
 
+use crate::decimal::Decimal;
 use crate::question::{Question, SHAPE, Shape};
 
 /// The text, in the order its parts build on each other.
@@ -51,17 +51,13 @@ pub(crate) enum ScriptClock {
     Given(Timestamp),
 }
 
-/// The command that decides these questions in their order, each all or nothing.
-pub(crate) fn command<'q>(
-    form: Form,
-    clock: ScriptClock,
-    questions: impl IntoIterator<Item = &'q Question>,
-) -> Cmd {
-    let (mut plan, mut names) = (SmallVec::<[u16; 4]>::new(), SmallVec::<[&[u8]; 4]>::new());
-    let mut shapes = Shapes::new();
+/// The command that decides these questions in their order, each all or nothing, as it goes over the
+/// wire.
+pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> Vec<u8> {
+    let (mut plan, mut shapes, mut bytes) = (SmallVec::<[u16; 4]>::new(), Shapes::new(), 0);
     for question in questions {
         for (name, shape) in question.charges() {
-            names.push(name);
+            bytes += name.len() + HEAD;
             plan.push(number_of(shape, &mut shapes));
         }
         // A set without charges leaves no trace, and needs no deciding.
@@ -69,32 +65,62 @@ pub(crate) fn command<'q>(
             *last |= LAST;
         }
     }
-    // Sets of one charge, all of one shape, need no plan.
-    if plan.iter().all(|&step| step == LAST) {
-        plan.clear();
+    let charges = plan.len();
+    // Most sets of a batch are alike, and then what is true of the first is said once.
+    let set = plan.iter().position(|step| step & LAST != 0).map_or(0, |last| last + 1);
+    if set > 0 && plan.chunks(set).all(|steps| *steps == plan[..set]) {
+        plan.truncate(set);
     }
-    let text = if form == Form::Text { TEXT.len() } else { DIGEST.len() };
-    let bytes: usize = names.iter().map(|name| name.len()).sum();
-    let bytes = text + bytes + 2 * plan.len() + SHAPE * shapes.len() + 64;
-    let mut command = Cmd::with_capacity(names.len() + shapes.len() + 5, bytes);
-    match form {
-        Form::Sha => command.arg("EVALSHA").arg(DIGEST.as_str()),
-        Form::Text => command.arg("EVAL").arg(TEXT),
+    let (name, script) = match form {
+        Form::Sha => ("EVALSHA", DIGEST.as_str()),
+        Form::Text => ("EVAL", TEXT),
     };
-    command.arg(names.len());
-    for name in names {
-        command.arg(name);
+    bytes += script.len() + 2 * plan.len() + (SHAPE + HEAD) * shapes.len() + 8 * HEAD;
+    let mut command = Encoded(Vec::with_capacity(bytes));
+    // A plan of one charge by the server's clock goes without saying.
+    let short = clock == ScriptClock::Server && shapes.len() == 1 && plan[..] == [LAST];
+    command.head(b'*', 3 + charges + shapes.len() + if short { 0 } else { 2 });
+    command.argument(name.as_bytes());
+    command.argument(script.as_bytes());
+    command.argument(Decimal::of(charges as u64).as_bytes());
+    for (name, _) in questions.iter().flat_map(Question::charges) {
+        command.argument(name);
     }
-    match clock {
-        ScriptClock::Server => command.arg(""),
-        ScriptClock::Given(instant) => command.arg(instant.as_micros()),
-    };
-    let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
-    command.arg(&plan[..]);
     for shape in shapes {
-        command.arg(shape.as_bytes());
+        command.argument(shape.as_bytes());
     }
-    command
+    if !short {
+        let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
+        command.argument(&plan);
+        match clock {
+            ScriptClock::Server => command.argument(b""),
+            ScriptClock::Given(instant) => {
+                command.argument(Decimal::of(instant.as_micros()).as_bytes());
+            }
+        }
+    }
+    command.0
+}
+
+/// The most that goes over the wire with an argument of fewer than 10,000 bytes: `$1234\r\n` and
+/// `\r\n`. One that is longer makes the buffer grow.
+const HEAD: usize = 9;
+
+/// A command in the form it is sent in.
+struct Encoded(Vec<u8>);
+
+impl Encoded {
+    fn head(&mut self, kind: u8, length: usize) {
+        self.0.push(kind);
+        self.0.extend_from_slice(Decimal::of(length as u64).as_bytes());
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    fn argument(&mut self, bytes: &[u8]) {
+        self.head(b'$', bytes.len());
+        self.0.extend_from_slice(bytes);
+        self.0.extend_from_slice(b"\r\n");
+    }
 }
 
 /// The number of a shape among those sent.
@@ -106,4 +132,65 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
         shapes.push(shape);
     }
     u16::try_from(number).expect("a batch has far fewer charges than 2^15")
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+    use tollgate::{Algorithm, Charge, ChargeSet, Cost, Meter, Prefix};
+
+    use super::*;
+
+    fn question(charges: &[(&str, &str)]) -> Question {
+        let mut set = ChargeSet::new();
+        for (key, quota) in charges {
+            let meter = Meter::new(quota.parse().expect("a quota"), Algorithm::TokenBucket);
+            set.push(Charge::take(*key, meter.expect("it fits"), Cost::ONE)).expect("room");
+        }
+        Question::new(&Prefix::default(), &set, Timestamp::EPOCH)
+    }
+
+    /// The arguments of a command.
+    fn arguments(command: &[u8]) -> Vec<Vec<u8>> {
+        let Ok(Value::Array(values)) = parse_redis_value(command) else {
+            panic!("{command:?} is no command");
+        };
+        let bytes = |value| match value {
+            Value::BulkString(bytes) => bytes,
+            other => panic!("{other:?} is no argument"),
+        };
+        values.into_iter().map(bytes).collect()
+    }
+
+    #[test]
+    fn a_command_says_how_many_keys_it_has_and_what_is_asked_of_each() {
+        let questions =
+            [question(&[("a", "5/s"), ("b", "9/m")]), question(&[]), question(&[("c", "5/s")])];
+        let clock = ScriptClock::Given(Timestamp::from_micros(1_234));
+        let arguments = arguments(&encode(Form::Sha, clock, &questions));
+        assert_eq!(arguments[0], b"EVALSHA");
+        assert_eq!(arguments[2], b"3");
+        assert_eq!(arguments[5], b"tollgate:{c}::tb:1s");
+        assert_eq!(arguments[6..8].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
+        assert_eq!(arguments[8], [0, 0, 0x80, 1, 0x80, 0]);
+        assert_eq!(arguments[9], b"1234");
+        assert_eq!(arguments.len(), 10);
+    }
+
+    #[test]
+    fn sets_that_are_alike_have_one_plan() {
+        let alike =
+            [question(&[("a", "5/s"), ("b", "9/m")]), question(&[("c", "5/s"), ("d", "9/m")])];
+        let arguments = arguments(&encode(Form::Sha, ScriptClock::Server, &alike));
+        assert_eq!(arguments[9], [0, 0, 0x80, 1]);
+        assert_eq!(arguments[10], b"");
+    }
+
+    #[test]
+    fn the_usual_plan_goes_without_saying() {
+        let usual = [question(&[("a", "5/s")]), question(&[("b", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &usual)).len(), 6);
+        let given = ScriptClock::Given(Timestamp::EPOCH);
+        assert_eq!(arguments(&encode(Form::Sha, given, &usual)).len(), 8);
+    }
 }

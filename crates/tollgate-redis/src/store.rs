@@ -20,7 +20,7 @@ use crate::answer::decision;
 use crate::connect::Connector;
 use crate::denials::Denials;
 use crate::failure::Failure;
-use crate::node::{Asked, Reply};
+use crate::node::{Asked, Node, Pending, Reply};
 use crate::question::Question;
 use crate::shared::{Logbook, Permit, Shared};
 use crate::spread::Spread;
@@ -166,12 +166,16 @@ impl RedisStore {
         self.inner.shared.counters.snapshot(servers, down)
     }
 
-    async fn ask(&self, sets: &[ChargeSet<'_>]) -> Answers {
-        let span = Span { sent: Instant::now(), deadline: self.deadline };
+    async fn ask(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
         let inner = &self.inner;
         if let [set] = sets {
             return smallvec![inner.decide(set, span, Manner::Alone).await];
         }
+        Box::pin(self.ask_all(sets, span)).await
+    }
+
+    async fn ask_all(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
+        let inner = &self.inner;
         let all = join_all(sets.iter().map(async |set| match inner.recall(set, span.sent) {
             Some(refusal) => Ok(refusal),
             None => inner.decide(set, span, Manner::Gathered).await,
@@ -190,15 +194,17 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    /// Ready at once if the refusal is remembered. Otherwise boxed: what asking takes is large, and
-    /// would make the future of everybody who holds it as large.
+    /// Ready at once if the refusal is remembered: whoever keeps asking for what is refused should
+    /// cost as little as can be. Otherwise boxed: what asking takes is large, and would make the future
+    /// of everybody who holds it as large.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
-        let only = if let [set] = sets { Some(set) } else { None };
-        let recalled = only.and_then(|set| self.inner.recall(set, Instant::now()));
-        match recalled {
-            Some(refusal) => Either::Left(ready(smallvec![Ok(refusal)])),
-            None => Either::Right(Box::pin(self.ask(sets))),
+        let sent = Instant::now();
+        if let [set] = sets
+            && let Some(refusal) = self.inner.recall(set, sent)
+        {
+            return Either::Left(ready(smallvec![Ok(refusal)]));
         }
+        Either::Right(Box::pin(self.ask(sets, Span { sent, deadline: self.deadline })))
     }
 
     fn forget_refusals(&self) {
@@ -280,26 +286,40 @@ impl Inner {
         answer
     }
 
-    /// Asks Redis, of one slot or of several.
+    /// Asks Redis. All but the usual way is boxed.
     async fn ask(
         self: &Arc<Self>,
         set: &ChargeSet<'_>,
         span: Span,
         manner: Manner,
     ) -> Result<Decision, StoreError> {
-        let question = Question::new(&self.prefix, set, self.shared.about());
-        let slot = match &self.topology {
-            Topology::Single(_) => None,
-            Topology::Cluster(_) => {
-                let mut slots = question.slots();
-                let slot = slots.next().unwrap_or_default();
-                if slots.any(|other| other != slot) {
-                    return Spread::new(self, set, &question, span).decide().await;
-                }
-                Some(slot)
-            }
+        let terms = Terms { slot: None, span, manner, whole: None };
+        let question = self.question(set);
+        let Topology::Single(node) = &self.topology else {
+            return Box::pin(self.ask_cluster(set, question, terms)).await;
         };
-        self.put(set, question, Terms { slot, span, manner, whole: None }).await
+        // Nothing is kept over the wait but what is on its way.
+        let pending = hand_over(node, question, self.permit(&terms)?, &terms);
+        let (at, answer) = pending.reply().await?;
+        decision(set, at, &answer)
+    }
+
+    /// Asks a cluster, of one slot or of several.
+    async fn ask_cluster(
+        self: &Arc<Self>,
+        set: &ChargeSet<'_>,
+        question: Question,
+        mut terms: Terms,
+    ) -> Result<Decision, StoreError> {
+        let mut slots = question.slots();
+        let slot = slots.next().unwrap_or_default();
+        if slots.any(|other| other != slot) {
+            drop(slots);
+            return Spread::new(self, set, &question, terms.span).decide().await;
+        }
+        drop(slots);
+        terms.slot = Some(slot);
+        self.put(set, question, terms).await
     }
 
     /// Puts one question about one slot, again if its keys are on their way between servers. It
@@ -313,7 +333,7 @@ impl Inner {
         let mut question = question;
         loop {
             match self.put_once(question, &terms).await {
-                Ok((at, answer)) => return decision(set, at, answer),
+                Ok((at, answer)) => return decision(set, at, &answer),
                 Err(failure) if failure.passing && Instant::now() + PAUSE < terms.span.end() => {}
                 Err(failure) => return Err(failure.into()),
             }
@@ -325,27 +345,22 @@ impl Inner {
     }
 
     async fn put_once(&self, question: Question, terms: &Terms) -> Reply {
-        let &Terms { slot, span, manner, .. } = terms;
-        let permit = match &terms.whole {
-            Some(whole) => Permit::Part(Arc::clone(whole)),
-            None => self.shared.permit().ok_or_else(Failure::overloaded)?,
-        };
+        let permit = self.permit(terms)?;
         let node = match &self.topology {
             Topology::Single(node) => Arc::clone(node),
             Topology::Cluster(cluster) => {
-                cluster.owner(slot.unwrap_or_default(), span.end()).await?
+                cluster.owner(terms.slot.unwrap_or_default(), terms.span.end()).await?
             }
         };
-        let asked = Asked { question, slot, permit };
-        let pending = match manner {
-            Manner::Alone => {
-                // One who is in a hurry does not make a server late.
-                let lost = span.sent + self.shared.deadline;
-                node.ask(asked, lost)
-            }
-            Manner::Gathered => node.gather(asked),
-        };
-        pending.reply(span.end()).await
+        hand_over(&node, question, permit, terms).reply().await
+    }
+
+    /// Room for one more.
+    fn permit(&self, terms: &Terms) -> Result<Permit, Failure> {
+        match &terms.whole {
+            Some(whole) => Ok(Permit::Part(Arc::clone(whole))),
+            None => self.shared.permit().ok_or_else(Failure::overloaded),
+        }
     }
 
     /// The question whether a set is admitted.
@@ -359,6 +374,15 @@ impl Inner {
         let changes = |op: &Op| matches!(op, Op::Refund { .. } | Op::Reset);
         let concerned = set.charges().iter().any(|charge| changes(&charge.op));
         concerned.then_some(Clearing { denials, set })
+    }
+}
+
+/// Hands a question to the server it goes to.
+fn hand_over(node: &Arc<Node>, question: Question, permit: Permit, terms: &Terms) -> Pending {
+    let asked = Asked { question, slot: terms.slot, permit, end: terms.span.end() };
+    match terms.manner {
+        Manner::Alone => node.ask(asked),
+        Manner::Gathered => node.gather(asked),
     }
 }
 

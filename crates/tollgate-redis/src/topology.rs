@@ -9,13 +9,12 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use redis::aio::MultiplexedConnection;
-
 use crate::connect::{Connector, Target};
 use crate::failure::Failure;
 use crate::node::Node;
 use crate::shared::Shared;
 use crate::url::{Place, RedisUrl};
+use crate::wire::Wire;
 
 mod cluster;
 mod sentinel;
@@ -36,10 +35,7 @@ pub(crate) enum Locator {
 
 impl Locator {
     /// Connects to the server, and says where it is.
-    pub(crate) async fn connect(
-        &self,
-        connector: &Connector,
-    ) -> Result<(MultiplexedConnection, Target), Failure> {
+    pub(crate) async fn connect(&self, connector: &Connector) -> Result<(Wire, Target), Failure> {
         match self {
             Self::Fixed(target) | Self::InCluster(target) => {
                 Ok((connector.connect(target).await?, target.clone()))

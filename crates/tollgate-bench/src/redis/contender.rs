@@ -113,6 +113,14 @@ impl Kind {
         }
     }
 
+    /// How many times as many requests it is asked as others, so that a run takes a while.
+    pub(crate) const fn repeats(self) -> usize {
+        match self {
+            Self::RefusedRemembering => 10,
+            _ => 1,
+        }
+    }
+
     /// By which algorithm, if by any.
     pub(crate) const fn algorithm(self) -> &'static str {
         match self {
@@ -175,15 +183,25 @@ impl Contender {
     }
 }
 
-/// The name of the key that a request is about, in the form such keys have in practice.
-pub(crate) fn name(key: usize) -> String {
+/// The name of a key, in the form such keys have in practice.
+fn name(key: usize) -> String {
     format!("tenant:{}:user:{}", key % 97, 100_000 + key)
 }
 
-/// The key of a request: all in turn, neighbours far apart.
-fn key_of(request: usize) -> usize {
-    const PRIME: usize = 7_368_787;
-    request * PRIME % KEYS
+/// The keys requests are about, made before the clock starts: spelling one takes longer than some
+/// decisions.
+struct Names(Vec<String>);
+
+impl Names {
+    fn new(of: impl Fn(usize) -> String) -> Self {
+        Self((0..KEYS).map(of).collect())
+    }
+
+    /// The key of a request: all in turn, neighbours far apart.
+    fn of(&self, request: usize) -> &str {
+        const PRIME: usize = 7_368_787;
+        &self.0[request * PRIME % KEYS]
+    }
 }
 
 /// Commands as most people send them.
@@ -192,6 +210,7 @@ pub(crate) struct Plain {
     command: Command,
     // So that contenders do not share buckets.
     namespace: String,
+    names: Names,
 }
 
 enum Command {
@@ -207,7 +226,9 @@ impl Plain {
             Command::Incr => "incr".to_owned(),
             Command::Script { sha, .. } => format!("plain:{}", &sha[..6]),
         };
-        Ok(Self { connection: connection.map_err(io::Error::other)?, command, namespace })
+        let connection = connection.map_err(io::Error::other)?;
+        let names = Names::new(|key| format!("{namespace}:{}", name(key)));
+        Ok(Self { connection, command, namespace, names })
     }
 
     async fn script(server: &Server, text: &str, arguments: &[&str]) -> io::Result<Self> {
@@ -218,12 +239,16 @@ impl Plain {
     }
 
     async fn ask(&self, request: usize) -> io::Result<bool> {
-        self.take(key_of(request), request).await
+        self.take(self.names.of(request), request).await
+    }
+
+    /// Asks for one unit of the key of this number.
+    pub(crate) async fn take_of(&self, key: usize, unique: usize) -> io::Result<bool> {
+        self.take(&format!("{}:{}", self.namespace, name(key)), unique).await
     }
 
     /// Asks for one unit of a key; `unique` is unlike that of any other request.
-    pub(crate) async fn take(&self, key: usize, unique: usize) -> io::Result<bool> {
-        let key = format!("{}:{}", self.namespace, name(key));
+    async fn take(&self, key: &str, unique: usize) -> io::Result<bool> {
         let mut connection = self.connection.clone();
         let command = match &self.command {
             Command::Incr => redis::cmd("INCR").arg(key).to_owned(),
@@ -249,6 +274,7 @@ pub(crate) struct Tollgate {
     // One bucket per meter and key.
     meters: Vec<Meter>,
     hot: bool,
+    names: Names,
 }
 
 enum Remember {
@@ -293,21 +319,25 @@ impl Tollgate {
             Remember::No => builder.deny_cache(0),
         };
         let store = builder.build().map_err(io::Error::other)?;
-        Ok(Self { limiter: Limiter::new(store), meters, hot })
+        Ok(Self { limiter: Limiter::new(store), meters, hot, names: Names::new(name) })
     }
 
     async fn ask(&self, request: usize) -> io::Result<bool> {
-        self.take(if self.hot { 0 } else { key_of(request) }).await
+        self.take(self.names.of(if self.hot { 0 } else { request })).await
+    }
+
+    /// Asks for one unit of the buckets of the key of this number.
+    pub(crate) async fn take_of(&self, key: usize) -> io::Result<bool> {
+        self.take(&name(key)).await
     }
 
     /// Asks for one unit of a key's buckets.
-    pub(crate) async fn take(&self, key: usize) -> io::Result<bool> {
-        let key = name(key);
+    async fn take(&self, key: &str) -> io::Result<bool> {
         let decision = match &self.meters[..] {
-            [meter] => self.limiter.take(&key, *meter, Cost::ONE).await,
+            [meter] => self.limiter.take(key, *meter, Cost::ONE).await,
             meters => {
                 let charge = |meter: &Meter| {
-                    Charge::new(Key::new(&key), *meter, Op::Take(Ask::exactly(Cost::ONE)))
+                    Charge::new(Key::new(key), *meter, Op::Take(Ask::exactly(Cost::ONE)))
                 };
                 let mut set = ChargeSet::new();
                 for charge in meters.iter().map(charge) {

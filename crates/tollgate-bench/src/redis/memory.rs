@@ -29,8 +29,8 @@ pub(crate) async fn weigh(kind: Kind) -> io::Result<Weight> {
         let contender = &contender;
         async move {
             match contender {
-                Contender::Plain(plain) => plain.take(key, request).await,
-                Contender::Tollgate(tollgate) => tollgate.take(key).await,
+                Contender::Plain(plain) => plain.take_of(key, request).await,
+                Contender::Tollgate(tollgate) => tollgate.take_of(key).await,
             }
         }
     };

@@ -1,9 +1,9 @@
-//! One script call, followed to wherever the server points.
+//! A call that was not answered as usual, followed to wherever the server points.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Value, parse_redis_value};
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 use tollgate::Timestamp;
@@ -12,7 +12,10 @@ use super::{Link, Node, Reply};
 use crate::answer::{Verdicts, split};
 use crate::failure::{Failure, Refusal};
 use crate::question::Question;
-use crate::script::{Form, ScriptClock, command};
+use crate::script::{Form, ScriptClock, encode};
+
+/// What has the next command answered though its slot is not this server's yet.
+const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
 /// How often a call may be pointed elsewhere before it gives up: more often than servers that do not
 /// point at each other would.
@@ -49,16 +52,21 @@ struct Course {
 }
 
 impl Call<'_> {
-    /// Puts the questions to a server.
+    /// Puts the questions to a server, or goes on from the reply it has already given.
     ///
     /// Sent again only where the server says that it did nothing: it does not know the script, or
     /// the keys are elsewhere. A call that was lost or is late may have been carried out, so it never
     /// is.
-    pub(crate) async fn run(&self, node: &Arc<Node>, link: Link) -> Replies {
+    pub(crate) async fn run(
+        &self,
+        node: &Arc<Node>,
+        link: Link,
+        mut reply: Option<Vec<u8>>,
+    ) -> Replies {
         let origin = Course { node: Arc::clone(node), link, form: Form::Sha, asking: false };
         let mut course = origin.clone();
         for _ in 0..HOPS {
-            match self.step(&mut course).await {
+            match self.step(&mut course, reply.take()).await {
                 Ok(Step::Answered(replies)) => return replies,
                 Ok(Step::Onward) => {}
                 Ok(Step::Divided) => match self.questions {
@@ -73,11 +81,15 @@ impl Call<'_> {
         self.failed(Failure::unavailable("the servers point at each other"))
     }
 
-    /// Sends once.
-    async fn step(&self, course: &mut Course) -> Result<Step, Failure> {
-        let refusal = match self.send(course).await? {
-            Value::ServerError(error) => Refusal::from(&error),
-            value => return self.answers(value, &course.node),
+    /// Sends once, unless there is a reply.
+    async fn step(&self, course: &mut Course, reply: Option<Vec<u8>>) -> Result<Step, Failure> {
+        let reply = match reply {
+            Some(reply) => reply,
+            None => self.send(course).await?,
+        };
+        let refusal = match parse_redis_value(&reply) {
+            Ok(Value::ServerError(error)) => Refusal::from(&error),
+            _ => return self.answers(&reply, &course.node),
         };
         match refusal {
             Refusal::NoScript => course.form = Form::Text,
@@ -105,19 +117,16 @@ impl Call<'_> {
         Ok(Step::Onward)
     }
 
-    async fn send(&self, course: &mut Course) -> Result<Value, Failure> {
+    async fn send(&self, course: &Course) -> Result<Vec<u8>, Failure> {
         let begun = Instant::now();
         if begun >= self.deadline {
             // Nobody waits for it any more; not asking charges nobody.
             return Err(Failure::timeout());
         }
         course.node.shared.counters.count_call();
-        let command = command(course.form, ScriptClock::Server, self.questions);
-        let reply = transmit(&mut course.link, command, course.asking);
-        match timeout_at(self.deadline.into(), reply).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                let failure = Failure::from(&error);
+        match timeout_at(self.deadline.into(), self.transmit(course)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(failure)) => {
                 course.node.lose(&course.link, &failure);
                 Err(failure)
             }
@@ -129,6 +138,14 @@ impl Call<'_> {
                 }
                 Err(failure)
             }
+        }
+    }
+
+    async fn transmit(&self, course: &Course) -> Result<Vec<u8>, Failure> {
+        let command = encode(course.form, ScriptClock::Server, self.questions);
+        match course.asking {
+            true => course.link.wire.request_second(&[ASKING, &command].concat()).await,
+            false => course.link.wire.request(&command).await,
         }
     }
 
@@ -148,7 +165,7 @@ impl Call<'_> {
         for question in self.questions {
             let questions = std::slice::from_ref(question);
             let alone = Call { questions, deadline: self.deadline };
-            replies.extend(Box::pin(alone.run(&origin.node, origin.link.clone())).await);
+            replies.extend(Box::pin(alone.run(&origin.node, origin.link.clone(), None)).await);
         }
         replies
     }
@@ -157,11 +174,11 @@ impl Call<'_> {
     async fn run_at(&self, now: Timestamp, origin: &Course) -> Replies {
         let questions: Vec<Question> = self.questions.iter().map(|one| one.at(now)).collect();
         let call = Call { questions: &questions, deadline: self.deadline };
-        Box::pin(call.run(&origin.node, origin.link.clone())).await
+        Box::pin(call.run(&origin.node, origin.link.clone(), None)).await
     }
 
-    fn answers(&self, value: Value, node: &Node) -> Result<Step, Failure> {
-        let verdicts = split(value, self.questions).map_err(Failure::protocol)?;
+    fn answers(&self, reply: &[u8], node: &Node) -> Result<Step, Failure> {
+        let verdicts = split(reply, self.questions).map_err(Failure::protocol)?;
         Ok(match verdicts {
             Verdicts::Decided(at, answers) => {
                 node.shared.saw(at);
@@ -177,14 +194,4 @@ impl Call<'_> {
     fn failed(&self, failure: Failure) -> Replies {
         self.questions.iter().map(|_| Err(failure.clone())).collect()
     }
-}
-
-async fn transmit(link: &mut Link, command: Cmd, asking: bool) -> RedisResult<Value> {
-    if !asking {
-        return link.connection.send_packed_command(&command).await;
-    }
-    let mut both = Pipeline::with_capacity(2);
-    both.add_command(redis::cmd("ASKING")).add_command(command);
-    let mut replies = link.connection.send_packed_commands(&both, 1, 1).await?;
-    Ok(replies.pop().unwrap_or(Value::Nil))
 }

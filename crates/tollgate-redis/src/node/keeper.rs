@@ -3,14 +3,15 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
-use tokio::time::{sleep, timeout};
+use tokio::select;
+use tokio::time::sleep;
 use tollgate::StoreErrorKind;
 
 use super::{Link, Node};
 use crate::connect::{CONNECT, Target, query};
 use crate::failure::Failure;
+use crate::wire::Wire;
 
 /// The pause after a failed attempt; it doubles with each, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
@@ -53,16 +54,16 @@ async fn attempt(node: &Weak<Node>) -> Option<Result<(Link, Target), Failure>> {
         (node.locator.clone(), Arc::clone(&node.shared))
     };
     let connected = async {
-        let (mut connection, target) = locator.connect(&shared.connector).await?;
+        let (wire, target) = locator.connect(&shared.connector).await?;
         // However long decisions may take: an attempt that leads nowhere has to end.
         let patience = shared.deadline.min(CONNECT);
-        examine(&mut connection, patience, locator.may_be_replica()).await?;
-        Ok((connection, target))
+        examine(&wire, patience, locator.may_be_replica()).await?;
+        Ok((wire, target))
     };
-    let connected: Result<(MultiplexedConnection, Target), Failure> = connected.await;
+    let connected: Result<(Wire, Target), Failure> = connected.await;
     let node = node.upgrade()?;
     Some(match connected {
-        Ok((connection, target)) => Ok((node.adopt(connection), target)),
+        Ok((wire, target)) => Ok((node.adopt(wire), target)),
         Err(failure) => {
             node.missed(&failure);
             Err(failure)
@@ -72,16 +73,21 @@ async fn attempt(node: &Weak<Node>) -> Option<Result<(Link, Target), Failure>> {
 
 /// Returns when the link is lost.
 async fn look_after(node: &Weak<Node>, link: &Link, target: &Target) {
-    let mut connection = link.connection.clone();
     let mut asked = Instant::now();
-    while timeout(CHECK_EVERY, link.lost.notified()).await.is_err() {
+    loop {
+        select! {
+            () = link.lost.notified() => return,
+            // Looked after at once, lest a caller find out.
+            () = link.wire.broken() => {}
+            () = sleep(CHECK_EVERY) => {}
+        }
         let Some((shared, locator)) =
             node.upgrade().map(|node| (Arc::clone(&node.shared), node.locator.clone()))
         else {
             return;
         };
         let may_be_replica = locator.may_be_replica();
-        let mut examined = examine(&mut connection, shared.deadline, may_be_replica).await;
+        let mut examined = examine(&link.wire, shared.deadline, may_be_replica).await;
         if examined.is_ok() && asked.elapsed() >= ASK_EVERY {
             if locator.has_moved(target, &shared.connector).await {
                 examined = Err(Failure::unavailable("the sentinels name another primary"));
@@ -95,16 +101,12 @@ async fn look_after(node: &Weak<Node>, link: &Link, target: &Target) {
 }
 
 /// Whether a server is well: it answers within the deadline decisions have, and is no replica.
-async fn examine(
-    connection: &mut MultiplexedConnection,
-    patience: Duration,
-    may_be_replica: bool,
-) -> Result<(), Failure> {
-    query(connection, &cmd("PING"), patience).await?;
+async fn examine(wire: &Wire, patience: Duration, may_be_replica: bool) -> Result<(), Failure> {
+    query(wire, &cmd("PING"), patience).await?;
     if may_be_replica {
         return Ok(());
     }
-    match query(connection, &cmd("ROLE"), patience).await {
+    match query(wire, &cmd("ROLE"), patience).await {
         Ok(role) if is_replica(&role) => {
             Err(Failure::new(StoreErrorKind::ReadOnly, "the server is a replica"))
         }

@@ -183,10 +183,10 @@ impl Cluster {
 
     async fn read_from(&self, address: &Address) -> Result<Vec<Range>, Failure> {
         let target = Target::Address(address.clone());
-        let mut connection = self.shared.connector.connect(&target).await?;
+        let connection = self.shared.connector.connect(&target).await?;
         let mut command = cmd("CLUSTER");
         command.arg("SLOTS");
-        let reply = query(&mut connection, &command, PATIENCE).await?;
+        let reply = query(&connection, &command, PATIENCE).await?;
         let none = || Failure::protocol("a map of slots that is none");
         let ranges = ranges(&reply, address).ok_or_else(none)?;
         match ranges.is_empty() {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -12,6 +11,7 @@ use tollgate::StoreErrorKind;
 use crate::connect::{Connector, Target, query};
 use crate::failure::Failure;
 use crate::url::Address;
+use crate::wire::Wire;
 
 /// How long a sentinel has to answer, connecting included.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -33,10 +33,7 @@ impl Sentinels {
     ///
     /// During a fail-over sentinels may disagree, so whomever one of them names is tried, the one
     /// most of them name first. Whether it is a primary indeed is for the node to examine.
-    pub(super) async fn connect(
-        &self,
-        connector: &Connector,
-    ) -> Result<(MultiplexedConnection, Target), Failure> {
+    pub(super) async fn connect(&self, connector: &Connector) -> Result<(Wire, Target), Failure> {
         let mut failure = None;
         for (address, _) in self.primaries().await? {
             let target = Target::Address(address);
@@ -91,12 +88,9 @@ impl Sentinels {
 }
 
 /// Connects to a server unless it says that it is a replica.
-async fn connect_to_primary(
-    connector: &Connector,
-    target: &Target,
-) -> Result<MultiplexedConnection, Failure> {
-    let mut connection = connector.connect(target).await?;
-    match query(&mut connection, &cmd("ROLE"), PATIENCE).await {
+async fn connect_to_primary(connector: &Connector, target: &Target) -> Result<Wire, Failure> {
+    let connection = connector.connect(target).await?;
+    match query(&connection, &cmd("ROLE"), PATIENCE).await {
         Ok(Value::Array(parts)) if text(parts.first()).as_deref() == Some("slave") => {
             Err(Failure::new(StoreErrorKind::ReadOnly, "the sentinels name a replica"))
         }
@@ -105,10 +99,10 @@ async fn connect_to_primary(
 }
 
 async fn ask(connector: &Connector, sentinel: Address, service: &str) -> Result<Address, Failure> {
-    let mut connection = connector.connect(&Target::Address(sentinel)).await?;
+    let connection = connector.connect(&Target::Address(sentinel)).await?;
     let mut command = cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(service);
-    let reply = query(&mut connection, &command, PATIENCE).await?;
+    let reply = query(&connection, &command, PATIENCE).await?;
     let unknown = || Failure::unavailable(format!("a sentinel does not know {service:?}"));
     let Value::Array(parts) = reply else {
         return Err(unknown());
