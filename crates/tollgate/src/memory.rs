@@ -190,7 +190,10 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one set, all or nothing, whatever its ops.
     pub fn take_set(&self, set: &ChargeSet<'_>) -> Decision {
-        self.decide_at(set, self.clock.now())
+        let found = self.fetch_only(set);
+        // While the line is on its way.
+        let now = self.clock.now();
+        self.decide_maybe_found(set, found, now)
     }
 
     /// Takes `cost` units from the bucket of each key, independently, all at one reading of the
@@ -230,6 +233,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides each set in order and hands over the decisions.
     fn decide_each(&self, sets: &[ChargeSet<'_>], mut each: impl FnMut(Decision)) {
+        if let [set] = sets {
+            return each(self.take_set(set));
+        }
         let now = self.clock.now();
         let mut ahead = sets.iter();
         let mut fetch = || ahead.next().and_then(|set| self.fetch_only(set));
@@ -239,10 +245,6 @@ impl<C: Clock> MemoryStore<C> {
             self.fetch_more(on_their_way[(turn + AHEAD / 2) % AHEAD]);
             each(self.decide_maybe_found(set, found, now));
         }
-    }
-
-    fn decide_at(&self, set: &ChargeSet<'_>, now: Timestamp) -> Decision {
-        self.decide_maybe_found(set, self.fetch_only(set), now)
     }
 
     /// Decides a set: by the short way if it has one charge, whose home was found.
