@@ -140,3 +140,18 @@ fn a_refused_set_puts_logs_back() {
     assert_eq!(store.peek("k", log, Cost::ONE).outcomes()[0].reading.unwrap().remaining, 4);
     assert_eq!(store.log_entries(), 1);
 }
+
+/// A bucket counted as fresh under a limit that the store had no number left for.
+#[test]
+fn a_limit_without_a_number_does_not_forget_the_debt() {
+    let store = MemoryStore::with_clock(ManualClock::at_secs(1_700_000_000));
+    let bucket = |limit: u64| meter(&format!("{limit}/h burst 10"), Algorithm::TokenBucket);
+    // Limits that a table of 512 places, or of 1,024, looks for in the same few.
+    for turn in 0..8 {
+        store.take("other", bucket(100 + 1_024 * turn), Cost::ONE);
+    }
+    let (numbered, unnumbered) = (bucket(100), bucket(100 + 1_024 * 8));
+    let takes = [numbered, unnumbered].into_iter().cycle().take(1_000);
+    let granted = takes.filter(|meter| store.take("k", meter, Cost::ONE).is_allowed()).count();
+    assert_eq!(granted, 10);
+}

@@ -33,6 +33,8 @@ const BESIDE: u64 = 1 << 63;
 const FRACTIONAL: u64 = 1 << 62;
 const LIMIT_SHIFT: u32 = 53;
 const LIMIT_IDS: usize = 1 << 9;
+/// The tag of a limit without a number: no word has it.
+const NO_TAG: u64 = !MAX_EXACT;
 /// Bits of what windows count, and of each of two counts.
 const COUNTS_BITS: u32 = SECOND_BITS + 10;
 const COUNT_BITS: u32 = COUNTS_BITS / 2;
@@ -270,12 +272,15 @@ pub(super) struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    /// What it takes for the states of a meter's algorithm.
-    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Option<Self> {
+    /// What it takes for the states of a meter's algorithm. A bucket whose limit has no number can be
+    /// read, for it may have been written under another limit, but not written.
+    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Self {
         match meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Self::of_bucket(meter, limits),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                Self { meter, limits, tag: limits.tag(meter.limit()).unwrap_or(NO_TAG) }
+            }
             Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
-                Some(Self::of_window(meter, limits))
+                Self::of_window(meter, limits)
             }
         }
     }
@@ -293,7 +298,7 @@ impl<'a> Code<'a> {
     #[inline(always)]
     fn tag_of(self, limit: u64) -> Option<u64> {
         match limit == self.meter.limit() {
-            true => Some(self.tag),
+            true => (self.tag != NO_TAG).then_some(self.tag),
             false => self.limits.tag(limit),
         }
     }
@@ -412,7 +417,7 @@ mod tests {
         for lasts in numbers(WholeDebt::LONGEST) {
             let whole = WholeDebt { clear: NOW + lasts, lasts };
             assert!(comes_back(whole, &meter));
-            let code = Code::new(&meter, &limits).unwrap();
+            let code = Code::new(&meter, &limits);
             let debt = Debt::decode(whole.encode(code).unwrap(), code).unwrap();
             assert_eq!(debt.parts(), (1_000, NOW, NOW + lasts, 0));
             assert_eq!(debt.encode(code), whole.encode(code));
@@ -423,7 +428,7 @@ mod tests {
     fn a_fraction_is_no_whole_debt() {
         let limits = Limits::new();
         let meter = meter(7, Algorithm::TokenBucket).unwrap();
-        let code = Code::new(&meter, &limits).unwrap();
+        let code = Code::new(&meter, &limits);
         let words = Debt::new(7, NOW, NOW + 5, 3).encode(code).unwrap();
         assert_eq!(WholeDebt::decode(words, code), None);
     }
