@@ -46,7 +46,8 @@ pub(super) struct Flight {
 }
 
 struct Cargo {
-    link: Link,
+    // What it was sent on; absent once that answered, and the call went on elsewhere.
+    link: Option<Link>,
     callers: SmallVec<[Caller; 1]>,
     // Kept only to be dropped. A batch for several slots has one place.
     _place: Arc<Place>,
@@ -103,13 +104,13 @@ impl Flight {
             callers.push(Caller { answer: Some(caller), end: asked.end, _permit: asked.permit });
         }
         let deadline = now + node.shared.deadline;
-        let cargo = Mutex::new(Some(Cargo { link, callers, _place: place }));
+        let cargo = Mutex::new(Some(Cargo { link: Some(link), callers, _place: place }));
         Self { node, questions, deadline, cargo }
     }
 
     /// Sends the call off.
     pub(super) fn depart(self: Arc<Self>) {
-        let Some(link) = self.link() else { return };
+        let Some(link) = self.with_cargo(|cargo| cargo.link.clone()) else { return };
         self.node.shared.counters.count_call();
         let command = encode(Form::Sha, ScriptClock::Server, &self.questions);
         let receiver: Box<dyn Receiver> = Box::new(Arc::clone(&self));
@@ -122,10 +123,7 @@ impl Flight {
     /// somebody's is.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
         if self.deadline <= now {
-            if let Some(cargo) = self.unload() {
-                self.node.lose(&cargo.link, &Failure::timeout());
-                cargo.tell_all(&Failure::timeout());
-            }
+            self.crash(&Failure::timeout());
             return None;
         }
         let mut cargo = self.cargo.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,10 +143,12 @@ impl Flight {
         }
     }
 
-    /// The link broke.
+    /// The link broke, or time is over.
     fn crash(&self, failure: &Failure) {
         let Some(cargo) = self.unload() else { return };
-        self.node.lose(&cargo.link, failure);
+        if let Some(link) = &cargo.link {
+            self.node.lose(link, failure);
+        }
         cargo.tell_all(failure);
     }
 
@@ -159,9 +159,10 @@ impl Flight {
         self.land(replies);
     }
 
-    fn link(&self) -> Option<Link> {
-        let cargo = self.cargo.lock().unwrap_or_else(PoisonError::into_inner);
-        cargo.as_ref().map(|cargo| cargo.link.clone())
+    /// What `look` finds, if it has not landed yet.
+    fn with_cargo<T>(&self, look: impl FnOnce(&mut Cargo) -> Option<T>) -> Option<T> {
+        let mut cargo = self.cargo.lock().unwrap_or_else(PoisonError::into_inner);
+        cargo.as_mut().and_then(look)
     }
 
     /// Who is on it, once.
@@ -195,7 +196,8 @@ impl Receiver for Arc<Flight> {
             self.node.shared.saw(at);
             return self.land(answers.into_iter().map(|answer| Ok((at, answer))));
         }
-        if let Some(link) = self.link() {
+        // It is not to blame for what becomes of the call elsewhere.
+        if let Some(link) = self.with_cargo(|cargo| cargo.link.take()) {
             let runtime = self.node.shared.runtime.clone();
             runtime.spawn((*self).go_on(link, reply.to_vec()));
         }

@@ -57,7 +57,7 @@ pub(super) async fn watch(node: Weak<Node>, roused: Arc<Notify>) {
 impl Node {
     /// Tells those whose time is over, and says when to look again, if at all.
     fn look(&self, now: Instant) -> Option<Instant> {
-        let (flights, late, asked) = {
+        let (flights, late, gathered, asked) = {
             let mut state = self.lock();
             let asked = match std::mem::replace(&mut state.watch, Watch::Looking) {
                 Watch::Waiting { asked, .. } => asked,
@@ -70,8 +70,11 @@ impl Node {
                 let (over, going) = waiting.into_iter().partition(is_late);
                 (late, state.waiting) = (over, going);
             }
+            state.flights.retain(|flight| flight.strong_count() > 0);
             let flights: Vec<_> = state.flights.iter().filter_map(Weak::upgrade).collect();
-            (flights, late, asked)
+            // They may board while flights are given up below, and then are in neither place.
+            let gathered = state.waiting.iter().map(|waiting| waiting.asked.end).min();
+            (flights, late, gathered, asked)
         };
         fail(late, &Failure::timeout());
         let soonest = flights.iter().filter_map(|flight| flight.expire(now)).min();
@@ -80,8 +83,9 @@ impl Node {
 
         let mut state = self.lock();
         let waiting = state.waiting.iter().map(|waiting| waiting.asked.end);
-        let soonest = waiting.chain(soonest).min();
-        if soonest.is_none() && !asked {
+        let soonest = waiting.chain(soonest).chain(gathered).min();
+        // What boarded since it looked is still out.
+        if soonest.is_none() && !asked && state.flights.is_empty() {
             state.watch = Watch::Asleep;
             return None;
         }

@@ -174,6 +174,42 @@ async fn no_room_for_one_more() {
     drained(&store).await;
 }
 
+/// Those who wait for a call to come back are told in time though none does, and one after another
+/// takes the place of a call that was given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_wait_for_a_call_are_told_in_time() {
+    let server = Server::start();
+    let deadline = Duration::from_secs(1);
+    for idle in [true, false] {
+        let store = store_with_deadline(&server.url(), deadline);
+        served(&store, "key").await;
+        // Whoever looks after deadlines is asleep by then, or has an ordinary question behind it.
+        during(3 * deadline).await;
+        if !idle {
+            served(&store, "key").await;
+            during(Duration::from_millis(200)).await;
+        }
+        server.pause();
+        // More than may be out at once, later ones with a later end.
+        let mut waiting = Vec::new();
+        for _ in 0..20 {
+            let store = store.clone();
+            waiting.push(tokio::spawn(async move {
+                let begun = Instant::now();
+                (take(&store, "key").await.is_err(), begun.elapsed())
+            }));
+            during(Duration::from_millis(5)).await;
+        }
+        for answer in waiting {
+            let told = tokio::time::timeout(Duration::from_secs(20), answer).await;
+            let (failed, took) = told.expect("told at all").unwrap();
+            assert!(failed && took < deadline * 8 / 5, "told after {took:?}, idle before: {idle}");
+        }
+        server.resume();
+        drained(&store).await;
+    }
+}
+
 /// A caller in a hurry is told in time, and the server does not count as down for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_deadline_is_the_callers_own() {
