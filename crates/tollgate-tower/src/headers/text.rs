@@ -114,11 +114,11 @@ const EIGHT_DIGITS: u64 = 100_000_000;
 /// shifts is a division by a hundred, and by ten, exact for numbers that small.
 #[inline]
 fn eight_digits(value: u64) -> u64 {
-    let fours = value / 10_000 | (value % 10_000) << 32;
+    let fours = (value / 10_000) | ((value % 10_000) << 32);
     let high = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
-    let twos = high | (fours - high * 100) << 16;
+    let twos = high | ((fours - high * 100) << 16);
     let high = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
-    high | (twos - high * 10) << 8
+    high | ((twos - high * 10) << 8)
 }
 
 #[cfg(test)]

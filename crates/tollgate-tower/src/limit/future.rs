@@ -60,11 +60,21 @@ where
 {
     /// The way of a request to `inner`, which has said that it is ready.
     #[inline]
-    pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
+    pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, mut request: Request<B>) -> Self {
         if guard.reception.wants_parts() {
             return Self::new_of_parts(guard, inner, request.into_parts());
         }
+        // Spelled out, for whatever a request is handed to by value it is moved to.
         match guard.reception.ask_now(&request) {
+            Prompt::Clear(Passage::Pass(admission)) => {
+                guard.mark(request.extensions_mut(), &admission);
+                let answer = inner.call(request);
+                Self {
+                    stage: Stage::Running { answer, admission },
+                    guard: Arc::clone(guard),
+                    onward: None,
+                }
+            }
             Prompt::Clear(passage) => Self::clear(guard, inner, request, passage),
             Prompt::Wait(first) => Self::waiting(guard, inner, request.into_parts(), first),
         }
@@ -81,7 +91,7 @@ where
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn clear(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>, passage: Passage) -> Self {
         Self {
             stage: enter(guard, inner, request, passage),
@@ -90,6 +100,7 @@ where
         }
     }
 
+    #[inline(never)]
     fn waiting(
         guard: &Arc<Guard<S>>,
         inner: &mut T,

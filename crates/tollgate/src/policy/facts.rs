@@ -84,3 +84,21 @@ impl<'a> Facts<'a> {
         self.costs[unit]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lie_in_their_places_whether_axes_are_few_or_many() {
+        let all: Vec<String> = (0..40).map(|number| format!("axis-{number}")).collect();
+        let subject = Subject::new().with("axis-3", "c").with("unknown", "u").with("axis-0", "a");
+        for count in 0..all.len() {
+            let names = Names::new(all[..count].iter().map(String::as_str));
+            let facts = Facts::new(&names, &Names::default(), &subject, &Costs::default());
+            for (place, name) in names.iter().enumerate() {
+                assert_eq!(facts.value(place), subject.value(name), "{name} of {count}");
+            }
+        }
+    }
+}
