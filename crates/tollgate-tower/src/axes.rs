@@ -12,6 +12,8 @@ use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::Subject;
 
+use crate::head::Head;
+
 mod address;
 mod cookie;
 
@@ -53,6 +55,7 @@ pub struct Axes {
 struct Asked {
     group: bool,
     whole: bool,
+    parts: bool,
     elsewhere: bool,
 }
 
@@ -183,6 +186,7 @@ impl Axes {
             self.sources.iter().fold(Asked::default(), |asked, (_, source)| match source {
                 Source::Client(Detail::Group) => Asked { group: true, ..asked },
                 Source::Client(Detail::Whole) => Asked { whole: true, ..asked },
+                Source::Find(_) => Asked { parts: true, ..asked },
                 Source::LookUp(_) => Asked { elsewhere: true, ..asked },
                 _ => asked,
             });
@@ -192,6 +196,11 @@ impl Axes {
     /// Whether any value has to be waited for.
     pub(crate) fn must_wait(&self) -> bool {
         self.asked.elsewhere
+    }
+
+    /// Whether any value is found by a function, which wants to see a request without its body.
+    pub(crate) fn wants_parts(&self) -> bool {
+        self.asked.parts
     }
 
     /// Whether any value is an address, or the group of one.
@@ -238,7 +247,7 @@ impl Axes {
     pub(crate) fn describe<'r>(
         &'r self,
         subject: &mut Subject<'r>,
-        request: &'r Parts,
+        request: &'r impl Head,
         client: &'r Client,
     ) {
         for (axis, source) in &self.sources {
@@ -266,15 +275,15 @@ pub(crate) struct Client {
 impl Source {
     /// The value that a request has of itself.
     #[inline]
-    fn value<'r>(&self, request: &'r Parts, client: &'r Client) -> Option<&'r str> {
+    fn value<'r>(&self, request: &'r impl Head, client: &'r Client) -> Option<&'r str> {
         match self {
             Self::Client(Detail::Group) => client.group.as_ref().map(AddressText::as_str),
             Self::Client(Detail::Whole) => client.address.as_ref().map(AddressText::as_str),
-            Self::Header(name) => request.headers.get(name)?.to_str().ok(),
-            Self::Cookie(name) => cookie::find(&request.headers, name),
+            Self::Header(name) => request.headers().get(name)?.to_str().ok(),
+            Self::Cookie(name) => cookie::find(request.headers(), name),
             Self::Host => host(request),
-            Self::Method => Some(request.method.as_str()),
-            Self::Path => Some(request.uri.path()),
+            Self::Method => Some(request.method().as_str()),
+            Self::Path => Some(request.uri().path()),
             Self::Route => Some(route(request)),
             // These are asked apart, for what they find has to be kept somewhere.
             Self::Find(_) | Self::LookUp(_) => None,
@@ -283,20 +292,20 @@ impl Source {
 }
 
 /// The host a request is for.
-pub(crate) fn host(request: &Parts) -> Option<&str> {
-    let named = || request.headers.get(http::header::HOST)?.to_str().ok();
-    request.uri.host().or_else(named)
+pub(crate) fn host(request: &impl Head) -> Option<&str> {
+    let named = || request.headers().get(http::header::HOST)?.to_str().ok();
+    request.uri().host().or_else(named)
 }
 
 #[cfg(feature = "axum")]
-fn route(request: &Parts) -> &str {
-    let matched = request.extensions.get::<axum::extract::MatchedPath>();
-    matched.map_or(request.uri.path(), axum::extract::MatchedPath::as_str)
+fn route(request: &impl Head) -> &str {
+    let matched = request.extensions().get::<axum::extract::MatchedPath>();
+    matched.map_or(request.uri().path(), axum::extract::MatchedPath::as_str)
 }
 
 #[cfg(not(feature = "axum"))]
-fn route(request: &Parts) -> &str {
-    request.uri.path()
+fn route(request: &impl Head) -> &str {
+    request.uri().path()
 }
 
 impl fmt::Debug for Axes {

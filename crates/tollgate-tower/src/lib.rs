@@ -50,6 +50,7 @@ mod behind;
 mod body;
 pub mod checks;
 pub mod client_ip;
+mod head;
 pub mod headers;
 mod lifetime;
 pub mod limit;

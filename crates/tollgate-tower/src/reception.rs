@@ -16,6 +16,7 @@ use crate::axes::{Axes, Client};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
+use crate::head::Head;
 use crate::refusal::Cause;
 use crate::waiters::{Place, Waiters};
 
@@ -90,17 +91,32 @@ impl<S: Store + 'static> Reception<S> {
         }
     }
 
-    /// The passage of a request, as far as it is clear without waiting.
-    pub(crate) fn ask_now(&self, request: &Parts) -> Prompt {
+    /// Whether anybody wants to see requests without their bodies.
+    pub(crate) fn wants_parts(&self) -> bool {
+        self.axes.wants_parts() || !self.costs.is_empty()
+    }
+
+    /// The passage of a request, as far as it is clear without waiting. Its body has to be set aside if
+    /// [somebody wants that](Self::wants_parts).
+    #[inline]
+    pub(crate) fn ask_now(&self, request: &impl Head) -> Prompt {
         if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
             return Prompt::Wait(None);
         }
-        let (client, found) = (self.client(request), self.axes.find_all(request));
+        let client = self.client(request);
+        let found = request.parts().map(|parts| self.axes.find_all(parts));
         let mut subject = Subject::new();
         self.axes.describe(&mut subject, request, &client);
-        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
-        let costs = self.costs(request);
-        match self.gate.admit_deferring_now(&subject, &costs) {
+        subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
+        match request.parts() {
+            None => self.ask_about(&subject, &Costs::default()),
+            Some(parts) => self.ask_about(&subject, &self.costs(parts)),
+        }
+    }
+
+    #[inline]
+    fn ask_about(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Prompt {
+        match self.gate.admit_deferring_now(subject, costs) {
             Some(asked) => self.without_waiting(asked),
             None => Prompt::Wait(None),
         }
@@ -238,7 +254,7 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// The address of whoever sent a request.
-    fn client(&self, request: &Parts) -> Client {
+    fn client(&self, request: &impl Head) -> Client {
         self.checks.look_once(Check::AxisWithoutSource, || {
             let policy = self.gate.policy();
             policy.axes().any(|axis| !self.axes.names().any(|known| known == axis))
@@ -247,19 +263,19 @@ impl<S: Store + 'static> Reception<S> {
             return Client::default();
         }
         let peer = match &self.peer {
-            Some(peer) => peer(&request.extensions),
-            None => client_ip::find_peer(&request.extensions),
+            Some(peer) => peer(request.extensions()),
+            None => client_ip::find_peer(request.extensions()),
         };
         self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         if !self.client_ip.trusts_anybody() {
             self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
-                client_ip::is_forwarded(&request.headers)
+                client_ip::is_forwarded(request.headers())
             });
         }
         let Some(peer) = peer else {
             return Client::default();
         };
-        let address = self.client_ip.find(peer, &request.headers);
+        let address = self.client_ip.find(peer, request.headers());
         self.axes.client(address, self.client_ip.group(address))
     }
 

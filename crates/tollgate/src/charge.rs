@@ -167,7 +167,17 @@ impl<'a> ChargeSet<'a> {
     /// Adds a charge and says which outcome of the decision will be its own.
     ///
     /// A charge on a bucket the set already has is added to that one, and they share an outcome.
+    #[inline]
     pub fn push(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
+        // The first, and most often the only one, has nothing to be compared with.
+        if self.charges.is_empty() {
+            self.charges.push(charge);
+            return Ok(0);
+        }
+        self.push_beside(charge)
+    }
+
+    fn push_beside(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
         if let Some(index) = self.charges.iter().position(|known| known.same_bucket(&charge)) {
             let known = &mut self.charges[index];
             let alike = known.meter == charge.meter && known.enforcement == charge.enforcement;

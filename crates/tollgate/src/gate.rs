@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::limiter::Limiter;
 use crate::memory::{MemoryStore, MemoryStoreBuilder};
-use crate::policy::{Charges, Fallback, Policy};
+use crate::policy::{Charges, Fallback, Ground, Policy};
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
 
@@ -144,12 +144,14 @@ impl<S: Store> Gate<S> {
     /// Decides a request and charges it, all rules or none. Never fails: when the store cannot be
     /// asked the rules' [fallbacks](crate::Fallback) decide.
     pub async fn admit(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.begin(subject, costs, take)).await
+        let (asked, ground) = self.begin(subject, costs, take);
+        self.ask(asked, ground).await
     }
 
     /// Says what [`admit`](Gate::admit) would, and charges nothing.
     pub async fn peek(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask(self.begin(subject, costs, Op::Peek)).await
+        let (asked, ground) = self.begin(subject, costs, Op::Peek);
+        self.ask(asked, ground).await
     }
 
     /// Decides charges no rule speaks of; when the store cannot be asked the local one decides, and
@@ -164,66 +166,74 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    async fn ask(&self, mut admission: Admission) -> Admission {
-        if admission.ground.is_none() {
-            let answer = self.limiter.take_set(admission.asked.charges.set()).await;
-            self.conclude(&mut admission, answer);
+    /// Asks the store, unless there is a ground to do without.
+    async fn ask(&self, asked: Question, ground: Option<Ground>) -> Admission {
+        match ground {
+            Some(ground) => asked.decided(ground),
+            None => {
+                let answer = self.limiter.take_set(asked.charges.set()).await;
+                self.conclude(asked, answer)
+            }
         }
-        admission
     }
 
-    /// What the policy alone makes of a request: an admission that lacks the store's decision, unless
-    /// it has a ground to do without. Inlined, so that it is filled in where it stays.
+    /// What the policy alone makes of a request. Inlined, for it is large, and moved out of every
+    /// function that returns it.
     #[inline(always)]
     fn begin(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
         op: impl Fn(Cost) -> Op,
-    ) -> Admission {
-        Admission::begin(self.policy(), subject, costs, op)
+    ) -> (Question, Option<Ground>) {
+        Question::new(self.policy(), subject, costs, op)
     }
 
-    /// Adds the store's decision to an admission, or the fallbacks' if there is none.
-    #[inline]
-    fn conclude(&self, admission: &mut Admission, answer: Result<Decision, StoreError>) {
+    /// The admission with the store's decision, or the fallbacks' if there is none.
+    #[inline(always)]
+    fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
         match answer {
             // Outcomes are told apart by their place, so an answer of another length is none.
-            Ok(decision) if decision.outcomes().len() == admission.asked.charges.set().len() => {
-                admission.decision = decision;
+            Ok(decision) if decision.outcomes().len() == asked.charges.set().len() => {
+                asked.answered(decision)
             }
-            Ok(_) => self.fall_back(admission, StoreError::new(StoreErrorKind::Protocol)),
-            Err(error) => self.fall_back(admission, error),
+            Ok(_) => self.fall_back(asked, StoreError::new(StoreErrorKind::Protocol)),
+            Err(error) => self.fall_back(asked, error),
         }
     }
 
     /// Has the rules' fallbacks decide.
     #[cold]
-    fn fall_back(&self, admission: &mut Admission, error: StoreError) {
-        let Question { policy, charges } = &admission.asked;
+    fn fall_back(&self, asked: Question, error: StoreError) -> Admission {
+        let Question { policy, charges } = &asked;
         let fallbacks = charges.numbers().iter().map(|&rule| policy.fallback_of(rule)).collect();
-        admission.decision = fallback::decide(charges.set(), &fallbacks, &self.local);
-        admission.store_error = Some(error);
+        let decision = fallback::decide(charges.set(), &fallbacks, &self.local);
+        Admission { store_error: Some(error), ..asked.answered(decision) }
     }
 }
 
 impl<C: Clock> Gate<MemoryStore<C>> {
     /// [`admit`](Gate::admit) without a future, for a store in this process.
     pub fn admit_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.begin(subject, costs, take))
+        let (asked, ground) = self.begin(subject, costs, take);
+        self.ask_now(asked, ground)
     }
 
     /// [`peek`](Gate::peek) without a future, for a store in this process.
     pub fn peek_now(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Admission {
-        self.ask_now(self.begin(subject, costs, Op::Peek))
+        let (asked, ground) = self.begin(subject, costs, Op::Peek);
+        self.ask_now(asked, ground)
     }
 
-    fn ask_now(&self, mut admission: Admission) -> Admission {
-        if admission.ground.is_none() {
-            let decision = self.limiter.store().take_set(admission.asked.charges.set());
-            self.conclude(&mut admission, Ok(decision));
+    #[inline(always)]
+    fn ask_now(&self, asked: Question, ground: Option<Ground>) -> Admission {
+        match ground {
+            Some(ground) => asked.decided(ground),
+            None => {
+                let decision = self.limiter.store().take_set(asked.charges.set());
+                self.conclude(asked, Ok(decision))
+            }
         }
-        admission
     }
 }
 
@@ -240,12 +250,32 @@ struct Question {
 }
 
 impl Question {
+    /// What a policy makes of a request: what the store is to be asked, or the ground to do without.
+    #[inline(always)]
+    fn new(
+        policy: Arc<Policy>,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> (Self, Option<Ground>) {
+        let mut charges = Charges::default();
+        let ground = policy.charge(subject, costs, op, &mut charges);
+        (Self { policy, charges }, ground)
+    }
+
     /// A question by the same policy, without charges so far.
     fn without_charges(&self) -> Self {
         Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
     }
 
+    /// The admission where the policy decides alone.
+    fn decided(self, ground: Ground) -> Admission {
+        let decision = admission::alone(ground.verdict());
+        Admission { decision, asked: self, ground: Some(ground), store_error: None }
+    }
+
     /// The admission with this decision.
+    #[inline(always)]
     fn answered(self, decision: Decision) -> Admission {
         Admission { decision, asked: self, ground: None, store_error: None }
     }

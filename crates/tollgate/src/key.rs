@@ -160,6 +160,7 @@ impl<'a> Key<'a> {
 }
 
 /// What follows an axis.
+#[inline]
 fn push_value(value: KeyPart<'_>, into: &mut Vec<u8>) {
     match value {
         KeyPart::Plain(value) => {

@@ -99,7 +99,7 @@ use crate::digest::Digester;
 use crate::subject::{Costs, Subject};
 use compiled::{Compiled, Reach};
 use facts::{Facts, Names};
-use index::Index;
+use index::{Found, Index};
 
 /// The longest name of a rule, axis or unit, in bytes. Names are in every key.
 pub const MAX_NAME: usize = 128;
@@ -215,7 +215,8 @@ impl Policy {
         if let Some(entry) = list::find(&self.allow, &facts) {
             return Some(Ground::Allowlisted { entry });
         }
-        for rule in self.index.candidates(&facts) {
+        let mut found = Found::new();
+        for rule in self.index.candidates(&facts, &mut found) {
             let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {

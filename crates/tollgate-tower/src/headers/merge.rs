@@ -12,27 +12,32 @@ use super::{
 /// Tells an admission in `headers`, joined with what an inner layer may have told there.
 pub(crate) fn tell(headers: &mut HeaderMap, admission: &Admission, dialect: Dialect) {
     // Most often there is no inner layer. So fields are put in their places as they are spelled, and
-    // only if something was there all is put back and joined.
-    let (mut count, mut replaced) = (0, Vec::new());
-    spell(admission, dialect, |name, value| {
-        if let Some(before) = headers.insert(name, value) {
-            replaced.push((count, before));
-        }
-        count += 1;
-    });
-    if !replaced.is_empty() {
+    // only if something was there already are they taken out again and joined with it.
+    let mut is_alone = true;
+    spell(admission, dialect, |name, value| is_alone &= !headers.append(name, value));
+    if !is_alone {
         let fields = render_admission(admission, dialect);
-        put_back(headers, &fields, replaced);
+        take_out(headers, &fields);
         append(headers, fields);
     }
 }
 
-/// Undoes that `fields` were put into `headers`, where they replaced the values of some places.
+/// Undoes that each of `fields` was put into `headers` behind what was there.
 #[cold]
-fn put_back(headers: &mut HeaderMap, fields: &Fields, replaced: Vec<(usize, HeaderValue)>) {
-    fields.iter().for_each(|(name, _)| drop(headers.remove(name)));
-    for (place, before) in replaced {
-        headers.insert(fields[place].0.clone(), before);
+fn take_out(headers: &mut HeaderMap, fields: &Fields) {
+    for (name, _) in fields {
+        let Entry::Occupied(mut entry) = headers.entry(name) else {
+            continue;
+        };
+        let all: Vec<HeaderValue> = entry.iter().cloned().collect();
+        let mut before = all.into_iter().rev().skip(1).rev();
+        match before.next() {
+            Some(first) => {
+                entry.insert(first);
+                before.for_each(|value| entry.append(value));
+            }
+            None => drop(entry.remove()),
+        }
     }
 }
 

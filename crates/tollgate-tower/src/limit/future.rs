@@ -60,24 +60,60 @@ where
 {
     /// The way of a request to `inner`, which has said that it is ready.
     #[inline]
-    pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
-        let (parts, body) = request.into_parts();
-        match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => Self {
-                stage: enter(guard, inner, parts, body, passage),
-                guard: Arc::clone(guard),
-                onward: None,
-            },
-            Prompt::Wait(first) => {
-                // The one that said it is ready must be the one that is called.
-                let clone = inner.clone();
-                let ready = mem::replace(inner, clone);
+    pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, mut request: Request<B>) -> Self {
+        if guard.reception.wants_parts() {
+            return Self::new_of_parts(guard, inner, request.into_parts());
+        }
+        // Spelled out, for whatever a request is handed to by value it is moved to.
+        match guard.reception.ask_now(&request) {
+            Prompt::Clear(Passage::Pass(admission)) => {
+                guard.mark(request.extensions_mut(), &admission);
+                let answer = inner.call(request);
                 Self {
-                    stage: Stage::Asking { passage: ask(guard, parts, first) },
+                    stage: Stage::Running { answer, admission },
                     guard: Arc::clone(guard),
-                    onward: Some(Box::new((ready, body))),
+                    onward: None,
                 }
             }
+            Prompt::Clear(passage) => Self::clear(guard, inner, request, passage),
+            Prompt::Wait(first) => Self::waiting(guard, inner, request.into_parts(), first),
+        }
+    }
+
+    /// The same for those who want to see requests without their bodies.
+    #[inline(never)]
+    fn new_of_parts(guard: &Arc<Guard<S>>, inner: &mut T, (parts, body): (Parts, B)) -> Self {
+        match guard.reception.ask_now(&parts) {
+            Prompt::Clear(passage) => {
+                Self::clear(guard, inner, Request::from_parts(parts, body), passage)
+            }
+            Prompt::Wait(first) => Self::waiting(guard, inner, (parts, body), first),
+        }
+    }
+
+    #[inline(never)]
+    fn clear(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>, passage: Passage) -> Self {
+        Self {
+            stage: enter(guard, inner, request, passage),
+            guard: Arc::clone(guard),
+            onward: None,
+        }
+    }
+
+    #[inline(never)]
+    fn waiting(
+        guard: &Arc<Guard<S>>,
+        inner: &mut T,
+        (parts, body): (Parts, B),
+        first: Option<Asked>,
+    ) -> Self {
+        // The one that said it is ready must be the one that is called.
+        let clone = inner.clone();
+        let ready = mem::replace(inner, clone);
+        Self {
+            stage: Stage::Asking { passage: ask(guard, parts, first) },
+            guard: Arc::clone(guard),
+            onward: Some(Box::new((ready, body))),
         }
     }
 }
@@ -101,8 +137,7 @@ fn ask<S: Store + 'static>(
 fn enter<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,
-    mut parts: Parts,
-    body: B,
+    mut request: Request<B>,
     passage: Passage,
 ) -> Stage<T::Future, T::Response>
 where
@@ -111,12 +146,12 @@ where
 {
     match passage {
         Passage::Pass(admission) => {
-            guard.mark(&mut parts, &admission);
-            let answer = inner.call(Request::from_parts(parts, body));
+            guard.mark(request.extensions_mut(), &admission);
+            let answer = inner.call(request);
             Stage::Running { answer, admission }
         }
         Passage::Refuse(admission, cause) => {
-            let protocol = Protocol::of(&parts.headers);
+            let protocol = Protocol::of(request.headers());
             Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
         }
     }
@@ -137,7 +172,7 @@ where
                 StageProjection::Asking { passage } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
                     let (mut inner, body) = *this.onward.take().expect("a request goes on once");
-                    enter(this.guard, &mut inner, parts, body, passage)
+                    enter(this.guard, &mut inner, Request::from_parts(parts, body), passage)
                 }
                 StageProjection::Running { answer, admission } => {
                     let response = match ready!(answer.poll(context)) {

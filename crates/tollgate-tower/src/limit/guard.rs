@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, request, response};
+use http::{Extensions, HeaderMap, Response, response};
 use tollgate::{Admission, Costs, Gate, Store};
 
 use super::admitted::{Admitted, Settler, Settling};
@@ -42,10 +42,10 @@ impl<S: Store + 'static> Guard<S> {
     }
 
     /// Leaves the admission with a request that goes on.
-    pub(super) fn mark(self: &Arc<Self>, request: &mut request::Parts, admission: &Arc<Admission>) {
+    pub(super) fn mark(self: &Arc<Self>, extensions: &mut Extensions, admission: &Arc<Admission>) {
         let settler: Arc<dyn Settler> = Arc::<Self>::clone(self);
         let admission = Arc::clone(admission);
-        let before = request.extensions.insert(Admitted { admission, settler });
+        let before = extensions.insert(Admitted { admission, settler });
         let again = |before: Admitted| {
             Arc::as_ptr(&before.settler).cast::<()>() == Arc::as_ptr(self).cast::<()>()
         };

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use axum::Router;
+use axum::response::AppendHeaders;
 use axum::routing::get;
 use bytes::Bytes;
 use http::{HeaderName, Response, StatusCode};
@@ -218,6 +219,20 @@ async fn nested_layers_are_told_together() {
             assert_eq!(reply.header(field), Some(value), "{dialect} {quotas:?}");
             assert_eq!(reply.headers.get_all(field).iter().count(), 1, "{dialect}");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_a_service_told_several_times_is_kept_whole_or_not_at_all() {
+    const FIELD: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+    for (told, expected) in [(["1", "20"], &["1", "20"][..]), (["20", "1"], &["8"])] {
+        let rule = Rule::new("l").quota("9/h").algorithm(Algorithm::FixedWindow);
+        let layer = RateLimitLayer::new(gate(rule)).dialect(Dialect::XRateLimitDelta);
+        let handler = async move || (AppendHeaders(told.map(|value| (FIELD, value))), "hello");
+        let server = Server::start(Router::new().route("/", get(handler)).layer(layer)).await;
+        let reply = server.get("/").await;
+        let values: Vec<_> = reply.headers.get_all(FIELD).iter().collect();
+        assert_eq!(values, expected);
     }
 }
 

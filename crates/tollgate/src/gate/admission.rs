@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::Question;
-use crate::charge::{Charge, Cost, Op};
+use crate::charge::Charge;
 use crate::decision::{Decision, Outcome, Provenance, Retry, Verdict, refuses};
-use crate::policy::{Charges, Ground, Listing, Policy, Rule};
+use crate::policy::{Ground, Listing, Policy, Rule};
 use crate::store::StoreError;
-use crate::subject::{Costs, Subject};
 use crate::time::{Micros, Timestamp};
 
 /// A decision with the rules it is about.
@@ -46,26 +45,6 @@ pub enum Reason<'a> {
 }
 
 impl Admission {
-    /// What a policy makes of a request, before any store is asked. Where it decides alone there is a
-    /// ground; otherwise the decision is still to come.
-    #[inline(always)]
-    pub(super) fn begin(
-        policy: Arc<Policy>,
-        subject: &Subject<'_>,
-        costs: &Costs<'_>,
-        op: impl Fn(Cost) -> Op,
-    ) -> Self {
-        let asked = Question { policy, charges: Charges::default() };
-        let mut admission =
-            Self { decision: alone(Verdict::Deny), asked, ground: None, store_error: None };
-        let Question { policy, charges } = &mut admission.asked;
-        admission.ground = policy.charge(subject, costs, op, charges);
-        if admission.ground.is_some_and(|ground| ground.verdict().is_allow()) {
-            admission.decision = alone(Verdict::Allow);
-        }
-        admission
-    }
-
     /// Whether the request may go on.
     pub fn verdict(&self) -> Verdict {
         self.decision.verdict()

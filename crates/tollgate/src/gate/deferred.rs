@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::admission::alone;
 use super::{Admission, Gate, Question, take};
-use crate::decision::Verdict;
 use crate::policy::Ground;
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
@@ -53,9 +51,9 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> (Admission, Option<Deferred>) {
-        let mut admission = self.begin(subject, costs, take);
-        let deferred = admission.put_off();
-        let admission = self.ask(admission).await;
+        let (mut asked, ground) = self.begin(subject, costs, take);
+        let (deferred, ground) = asked.put_off(ground);
+        let admission = self.ask(asked, ground).await;
         let deferred = deferred.filter(|_| admission.is_allowed());
         (admission, deferred)
     }
@@ -67,50 +65,49 @@ impl<S: Store> Gate<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
     ) -> Option<(Arc<Admission>, Option<Deferred>)> {
-        let mut admission = self.begin(subject, costs, take);
-        let deferred = admission.put_off();
-        if admission.ground.is_none() {
-            let answer = self.limiter.store().decide_now(admission.asked.charges.set())?;
-            self.conclude(&mut admission, answer);
-        }
+        let (mut asked, ground) = self.begin(subject, costs, take);
+        let (deferred, ground) = asked.put_off(ground);
+        let admission = match ground {
+            Some(ground) => Arc::new(asked.decided(ground)),
+            None => {
+                let answer = self.limiter.store().decide_now(asked.charges.set())?;
+                Arc::new(self.conclude(asked, answer))
+            }
+        };
         let deferred = deferred.filter(|_| admission.is_allowed());
-        Some((Arc::new(admission), deferred))
+        Some((admission, deferred))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
     pub async fn charge(&self, deferred: Deferred) -> Admission {
-        // The decision is still to come.
-        self.ask(deferred.question.answered(alone(Verdict::Deny))).await
+        self.ask(*deferred.question, None).await
     }
 }
 
-impl Admission {
-    /// Takes out what need not be asked now.
+impl Question {
+    /// Takes out what need not be asked now. If that is everything, there is a ground to ask nothing.
     #[inline]
-    fn put_off(&mut self) -> Option<Deferred> {
-        let Question { policy, charges } = &self.asked;
-        match charges.numbers().iter().all(|&rule| policy.is_critical(rule)) {
-            true => None,
-            false => Some(self.split()),
+    fn put_off(&mut self, ground: Option<Ground>) -> (Option<Deferred>, Option<Ground>) {
+        match self.charges.numbers().iter().all(|&rule| self.policy.is_critical(rule)) {
+            true => (None, ground),
+            false => {
+                let deferred = self.split();
+                (Some(deferred), self.charges.set().is_empty().then_some(Ground::NoRule))
+            }
         }
     }
 
     #[cold]
     fn split(&mut self) -> Deferred {
-        let all = &self.asked;
-        let (mut now, mut later) = (all.without_charges(), all.without_charges());
-        for (charge, rule) in all.charges.iter() {
-            let part = match all.policy.is_critical(rule) {
+        let (mut now, mut later) = (self.without_charges(), self.without_charges());
+        for (charge, rule) in self.charges.iter() {
+            let part = match self.policy.is_critical(rule) {
                 true => &mut now,
                 false => &mut later,
             };
             part.charges.push(charge.clone(), rule);
         }
-        if now.charges.set().is_empty() {
-            self.ground = Some(Ground::NoRule);
-            self.decision = alone(Verdict::Allow);
-        }
-        self.asked = now;
+        *self = now;
         Deferred { question: Box::new(later) }
     }
 }

@@ -49,7 +49,8 @@ impl<S: Store> Gate<S> {
         costs: &Costs<'_>,
         at: Timestamp,
     ) -> Result<Admission, StoreError> {
-        self.carry_out(self.begin(subject, costs, |cost| Op::Refund { cost, at }).asked).await
+        let (question, _) = self.begin(subject, costs, |cost| Op::Refund { cost, at });
+        self.carry_out(question).await
     }
 
     /// Has the store do what is never refused.

@@ -1,6 +1,6 @@
 //! Forgetting what was counted.
 
-use super::{Admission, Gate};
+use super::{Admission, Gate, Question};
 use crate::charge::{Cost, Op};
 use crate::store::{Store, StoreError};
 use crate::subject::{Costs, Subject};
@@ -19,7 +19,7 @@ impl<S: Store> Gate<S> {
         let policy = self.policy();
         let units = policy.units().map(|unit| (unit, Cost::ONE));
         let costs = units.fold(Costs::default(), |costs, (unit, cost)| costs.with(unit, cost));
-        let all = Admission::begin(policy.clone(), subject, &costs, |_| Op::Reset).asked;
+        let (all, _) = Question::new(policy.clone(), subject, &costs, |_| Op::Reset);
         let mut question = all.without_charges();
         for (charge, number) in all.charges.iter() {
             let name = all.policy.rule(number as usize).map(|rule| rule.name());

@@ -3,7 +3,7 @@
 use super::explain::Source;
 use super::facts::Facts;
 use super::glob::Glob;
-use super::index::Index;
+use super::index::{Found, Index};
 use super::rule::{Missing, Rule};
 use super::table::{Meters, Table};
 use crate::charge::{Charge, Cost, Enforcement, Op};
@@ -129,7 +129,9 @@ impl Compiled {
     /// The override that a subject meets.
     fn exception(&self, facts: &Facts<'_>) -> Option<&Exception> {
         let holds = |exception: &&Exception| exception.conditions.iter().all(|t| t.holds(facts));
-        let mut overrides = self.filed.candidates(facts).map(|place| &self.overrides[place]);
+        let mut found = Found::new();
+        let candidates = self.filed.candidates(facts, &mut found);
+        let mut overrides = candidates.map(|place| &self.overrides[place]);
         overrides.find(holds)
     }
 

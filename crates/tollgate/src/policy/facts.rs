@@ -5,6 +5,10 @@ use smallvec::SmallVec;
 use crate::charge::Cost;
 use crate::subject::{Costs, Subject};
 
+/// Up to so many axes are looked for among the values of a subject, one by one; of more, it is looked
+/// up which a value is of.
+const FEW: usize = 4;
+
 /// Names, sorted, numbered by their place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
@@ -21,6 +25,10 @@ impl Names {
 
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.sorted.binary_search_by(|known| (**known).cmp(name)).ok()
+    }
+
+    fn len(&self) -> usize {
+        self.sorted.len()
     }
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -42,15 +50,28 @@ impl<'a> Facts<'a> {
         subject: &Subject<'a>,
         costs: &Costs<'_>,
     ) -> Self {
-        // A subject has few values, so looking through them for each name beats any index of names.
         let mut facts = Self { values: SmallVec::new(), costs: SmallVec::new() };
-        for axis in axes.iter() {
-            facts.values.push(subject.value(axis));
+        if axes.len() <= FEW {
+            for axis in axes.iter() {
+                facts.values.push(subject.value(axis));
+            }
+        } else {
+            facts.place_values(axes, subject);
         }
         for unit in units.iter() {
             facts.costs.push(costs.of(unit));
         }
         facts
+    }
+
+    /// Puts each value in its place.
+    fn place_values(&mut self, axes: &Names, subject: &Subject<'a>) {
+        self.values.resize(axes.len(), None);
+        for (axis, value) in subject.iter() {
+            if let Some(place) = axes.find(axis) {
+                self.values[place] = Some(value);
+            }
+        }
     }
 
     #[inline]
@@ -61,5 +82,23 @@ impl<'a> Facts<'a> {
     #[inline]
     pub(super) fn cost(&self, unit: usize) -> Option<Cost> {
         self.costs[unit]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lie_in_their_places_whether_axes_are_few_or_many() {
+        let all: Vec<String> = (0..40).map(|number| format!("axis-{number}")).collect();
+        let subject = Subject::new().with("axis-3", "c").with("unknown", "u").with("axis-0", "a");
+        for count in 0..all.len() {
+            let names = Names::new(all[..count].iter().map(String::as_str));
+            let facts = Facts::new(&names, &Names::default(), &subject, &Costs::default());
+            for (place, name) in names.iter().enumerate() {
+                assert_eq!(facts.value(place), subject.value(name), "{name} of {count}");
+            }
+        }
     }
 }

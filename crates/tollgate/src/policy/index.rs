@@ -27,7 +27,7 @@ use super::facts::Facts;
 const FEW: usize = 8;
 
 /// Numbers of rules that were found; more than a subject usually meets.
-type Found = SmallVec<[u32; 24]>;
+pub(super) type Found = SmallVec<[u32; 24]>;
 
 /// Rules by what they ask for.
 #[derive(Clone, Debug, Default)]
@@ -85,14 +85,18 @@ impl Index {
         index
     }
 
-    /// The rules that could apply, in order.
+    /// The rules that could apply, in order. Those that are looked up are noted down in `found`, which
+    /// is empty, and the caller's so that it is not moved.
     #[inline]
-    pub(super) fn candidates(&self, facts: &Facts<'_>) -> Candidates<'_> {
-        let mut candidates = Candidates { found: Found::new(), taken: 0, always: &self.always };
+    pub(super) fn candidates<'i>(
+        &'i self,
+        facts: &Facts<'_>,
+        found: &'i mut Found,
+    ) -> Candidates<'i> {
         if !self.axes.is_empty() {
-            self.find(facts, &mut candidates.found);
+            self.find(facts, found);
         }
-        candidates
+        Candidates { found, always: &self.always }
     }
 
     fn find(&self, facts: &Facts<'_>, found: &mut Found) {
@@ -108,8 +112,7 @@ impl Index {
 
 /// Two lists of numbers in one order.
 pub(super) struct Candidates<'i> {
-    found: Found,
-    taken: usize,
+    found: &'i [u32],
     always: &'i [u32],
 }
 
@@ -118,18 +121,12 @@ impl Iterator for Candidates<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        let (found, always) = (self.found.get(self.taken).copied(), self.always.first().copied());
-        let next = match (found, always) {
-            (Some(found), Some(always)) if found < always => found,
-            (Some(found), None) => found,
-            (_, Some(always)) => {
-                self.always = &self.always[1..];
-                return Some(always as usize);
-            }
-            (None, None) => return None,
+        let list = match (self.found.first(), self.always.first()) {
+            (Some(found), Some(always)) if found < always => &mut self.found,
+            (Some(_), None) => &mut self.found,
+            (_, _) => &mut self.always,
         };
-        self.taken += 1;
-        Some(next as usize)
+        list.split_off_first().map(|&next| next as usize)
     }
 }
 
@@ -268,7 +265,7 @@ mod tests {
             tests.all(|test| facts.value(test.axis).is_some_and(|value| test.glob.matches(value)))
         };
         let applies: Vec<usize> = (0..policy.rules.len()).filter(holds).collect();
-        let found: Vec<usize> = policy.index.candidates(&facts).collect();
+        let found: Vec<usize> = policy.index.candidates(&facts, &mut Found::new()).collect();
         assert!(found.is_sorted(), "{found:?}");
         let asked: Vec<usize> = found.into_iter().filter(holds).collect();
         assert_eq!(asked, applies, "{subject:?}");
@@ -301,7 +298,9 @@ mod tests {
         let policy = builder.build().unwrap_or_else(|errors| panic!("{errors}"));
         let subject = Subject::new().with("route", "/api/77").with("method", "PUT").with("ip", "a");
         let facts = Facts::new(&policy.axes, &policy.units, &subject, &Costs::default());
-        assert_eq!(policy.index.candidates(&facts).collect::<Vec<_>>(), [77]);
+        let candidates =
+            |facts| -> Vec<usize> { policy.index.candidates(facts, &mut Found::new()).collect() };
+        assert_eq!(candidates(&facts), [77]);
         let Resolution::Charges(charges) = policy.resolve(&subject, &Costs::default()) else {
             panic!("no list is written");
         };
@@ -309,6 +308,6 @@ mod tests {
         // Five hundred ask for the method, and one for what the route starts with.
         let subject = Subject::new().with("route", "/api/76/x").with("method", "GET");
         let facts = Facts::new(&policy.axes, &policy.units, &subject, &Costs::default());
-        assert_eq!(policy.index.candidates(&facts).collect::<Vec<_>>(), [76]);
+        assert_eq!(candidates(&facts), [76]);
     }
 }

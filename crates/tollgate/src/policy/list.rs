@@ -55,7 +55,13 @@ impl fmt::Display for Listing {
 }
 
 /// The first entry that holds a subject.
+#[inline]
 pub(super) fn find(list: &[Listing], facts: &Facts<'_>) -> Option<usize> {
+    // Most policies have none.
+    if list.is_empty() { None } else { find_in(list, facts) }
+}
+
+fn find_in(list: &[Listing], facts: &Facts<'_>) -> Option<usize> {
     // Networks of one axis usually stand together, and an address is read once for all of them.
     let mut read: Option<(usize, Option<IpAddr>)> = None;
     list.iter().position(|entry| {
