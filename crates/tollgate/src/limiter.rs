@@ -6,7 +6,7 @@ use crate::charge::{Charge, ChargeSet, Cost, Op};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::meter::Meter;
-use crate::store::{Answers, Store, StoreError, StoreErrorKind};
+use crate::store::{Answers, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Asks a store, one verb per question.
@@ -89,9 +89,7 @@ impl<S: Store> Limiter<S> {
 
     /// Decides one set, all or nothing, whatever its ops.
     pub async fn take_set(&self, set: &ChargeSet<'_>) -> Result<Decision, StoreError> {
-        let mut answers = self.store.decide(std::slice::from_ref(set)).await;
-        // A store that answers a question with nothing broke the contract; nobody else should panic.
-        answers.pop().unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
+        self.store.decide_one(set).await
     }
 
     /// Takes `cost` units from the bucket of each key, independently, in one go: one clock reading,

@@ -116,7 +116,7 @@ impl Kind {
     /// How many times as many requests it is asked as others, so that a run takes a while.
     pub(crate) const fn repeats(self) -> usize {
         match self {
-            Self::RefusedRemembering => 10,
+            Self::RefusedRemembering => 100,
             _ => 1,
         }
     }
