@@ -54,7 +54,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::take(key, meter, cost))).await
+        self.store.decide_one(&ChargeSet::of(Charge::take(key, meter, cost))).await
     }
 
     /// Says what taking `cost` units would do, and takes none.
@@ -64,7 +64,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::peek(key, meter, cost))).await
+        self.store.decide_one(&ChargeSet::of(Charge::peek(key, meter, cost))).await
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -75,7 +75,9 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         at: Timestamp,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at }))).await
+        self.store
+            .decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at })))
+            .await
     }
 
     /// Forgets a bucket.
@@ -84,7 +86,7 @@ impl<S: Store> Limiter<S> {
         key: impl Into<Key<'_>>,
         meter: Meter,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
+        self.store.decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
     }
 
     /// Decides one set, all or nothing, whatever its ops.
