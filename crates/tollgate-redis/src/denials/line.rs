@@ -55,7 +55,7 @@ impl Line {
         let version = self.version.load(Ordering::Acquire);
         let denial = self.places.iter().find(|place| place.name() == name)?.read();
         fence(Ordering::Acquire);
-        let whole = version % 2 == 0 && self.version.load(Ordering::Relaxed) == version;
+        let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         (whole && now < denial.until).then_some(denial)
     }
 
