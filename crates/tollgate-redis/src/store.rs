@@ -74,7 +74,7 @@ impl RedisStoreBuilder {
         Self { max_in_flight: max_in_flight.max(1), ..self }
     }
 
-    /// About how many refusals are remembered; 8,192 unless told otherwise, some 150 bytes each, and
+    /// About how many refusals are remembered; 8,192 unless told otherwise, some 80 bytes each, and
     /// 0 for none.
     pub fn deny_cache(self, entries: usize) -> Self {
         Self { deny_cache: entries, ..self }
@@ -167,11 +167,10 @@ impl RedisStore {
     }
 
     async fn ask(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
-        let inner = &self.inner;
-        if let [set] = sets {
-            return smallvec![inner.decide(set, span, Manner::Alone).await];
+        match sets {
+            [set] => smallvec![self.decide_one(set).await],
+            sets => self.ask_all(sets, span).await,
         }
-        Box::pin(self.ask_all(sets, span)).await
     }
 
     async fn ask_all(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
@@ -194,17 +193,26 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
+    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+        Box::pin(self.ask(sets, Span { sent: Instant::now(), deadline: self.deadline }))
+    }
+
     /// Ready at once if the refusal is remembered: whoever keeps asking for what is refused should
     /// cost as little as can be. Otherwise boxed: what asking takes is large, and would make the future
     /// of everybody who holds it as large.
-    fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
+    #[inline]
+    fn decide_one(
+        &self,
+        set: &ChargeSet<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
         let sent = Instant::now();
-        if let [set] = sets
-            && let Some(refusal) = self.inner.recall(set, sent)
-        {
-            return Either::Left(ready(smallvec![Ok(refusal)]));
+        match self.inner.recall(set, sent) {
+            Some(refusal) => Either::Left(ready(Ok(refusal))),
+            None => {
+                let span = Span { sent, deadline: self.deadline };
+                Either::Right(Box::pin(self.inner.decide(set, span, Manner::Alone)))
+            }
         }
-        Either::Right(Box::pin(self.ask(sets, Span { sent, deadline: self.deadline })))
     }
 
     fn forget_refusals(&self) {
@@ -261,6 +269,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// The refusal of a set that Redis refused a moment ago.
+    #[inline]
     fn recall(&self, set: &ChargeSet<'_>, now: Instant) -> Option<Decision> {
         let refusal = self.denials.as_ref()?.find(set, now)?;
         self.shared.counters.count_remembered();

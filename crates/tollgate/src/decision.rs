@@ -188,6 +188,7 @@ impl Decision {
     /// The decision that follows from `outcomes`, made at `at`.
     ///
     /// A set is refused when an enforced charge does not fit, or when none of a group does.
+    #[inline]
     pub fn new(outcomes: Outcomes, at: Timestamp, provenance: Provenance) -> Self {
         let verdict = match (0..outcomes.len()).any(|index| refuses(&outcomes, index)) {
             true => Verdict::Deny,
@@ -294,6 +295,7 @@ impl Decision {
 ///
 /// Of a refused group only the member that is free soonest counts, for the set fits again as soon
 /// as one of them does.
+#[inline]
 pub(crate) fn refuses(outcomes: &[Outcome], index: usize) -> bool {
     let outcome = &outcomes[index];
     if outcome.verdict.is_allow() {

@@ -6,7 +6,7 @@ use crate::charge::{Charge, ChargeSet, Cost, Op};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::meter::Meter;
-use crate::store::{Answers, Store, StoreError, StoreErrorKind};
+use crate::store::{Answers, Store, StoreError};
 use crate::time::Timestamp;
 
 /// Asks a store, one verb per question.
@@ -54,7 +54,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::take(key, meter, cost))).await
+        self.store.decide_one(&ChargeSet::of(Charge::take(key, meter, cost))).await
     }
 
     /// Says what taking `cost` units would do, and takes none.
@@ -64,7 +64,7 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::peek(key, meter, cost))).await
+        self.store.decide_one(&ChargeSet::of(Charge::peek(key, meter, cost))).await
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
@@ -75,7 +75,9 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         at: Timestamp,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at }))).await
+        self.store
+            .decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at })))
+            .await
     }
 
     /// Forgets a bucket.
@@ -84,14 +86,12 @@ impl<S: Store> Limiter<S> {
         key: impl Into<Key<'_>>,
         meter: Meter,
     ) -> Result<Decision, StoreError> {
-        self.take_set(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
+        self.store.decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
     }
 
     /// Decides one set, all or nothing, whatever its ops.
     pub async fn take_set(&self, set: &ChargeSet<'_>) -> Result<Decision, StoreError> {
-        let mut answers = self.store.decide(std::slice::from_ref(set)).await;
-        // A store that answers a question with nothing broke the contract; nobody else should panic.
-        answers.pop().unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
+        self.store.decide_one(set).await
     }
 
     /// Takes `cost` units from the bucket of each key, independently, in one go: one clock reading,

@@ -75,6 +75,20 @@ pub trait Store: Send + Sync {
     /// Decides each set, all or nothing, at one instant of this store's clock.
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send;
 
+    /// The same for one set: what most questions are. A store need not write it, and does so if it has
+    /// a shorter way than through a slice.
+    fn decide_one(
+        &self,
+        set: &ChargeSet<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        let answers = self.decide(std::slice::from_ref(set));
+        async move {
+            // A store that answers a question with nothing broke the contract; nobody else should
+            // panic.
+            answers.await.pop().unwrap_or_else(|| Err(StoreError::new(StoreErrorKind::Protocol)))
+        }
+    }
+
     /// The same for one set, without a future, where the answer is there at once. `None`, with nothing
     /// decided, where it has to be waited for: always, unless the store is
     /// [immediate](Store::IMMEDIATE).
@@ -102,6 +116,13 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).decide(sets)
     }
 
+    fn decide_one(
+        &self,
+        set: &ChargeSet<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        (**self).decide_one(set)
+    }
+
     fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
         (**self).decide_now(set)
     }
@@ -116,6 +137,13 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         (**self).decide(sets)
+    }
+
+    fn decide_one(
+        &self,
+        set: &ChargeSet<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        (**self).decide_one(set)
     }
 
     fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {

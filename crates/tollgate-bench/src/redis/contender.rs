@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use redis::aio::MultiplexedConnection;
-use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Key, Limiter, Meter, Op};
+use tollgate::{Algorithm, Charge, ChargeSet, Cost, Limiter, Meter};
 use tollgate_redis::RedisStore;
 use tollgate_testkit::redis::Server;
 
@@ -116,7 +116,7 @@ impl Kind {
     /// How many times as many requests it is asked as others, so that a run takes a while.
     pub(crate) const fn repeats(self) -> usize {
         match self {
-            Self::RefusedRemembering => 10,
+            Self::RefusedRemembering => 100,
             _ => 1,
         }
     }
@@ -238,8 +238,8 @@ impl Plain {
         Self::new(server, Command::Script { sha, arguments }).await
     }
 
-    async fn ask(&self, request: usize) -> io::Result<bool> {
-        self.take(self.names.of(request), request).await
+    fn ask(&self, request: usize) -> impl Future<Output = io::Result<bool>> {
+        self.take(self.names.of(request), request)
     }
 
     /// Asks for one unit of the key of this number.
@@ -322,8 +322,8 @@ impl Tollgate {
         Ok(Self { limiter: Limiter::new(store), meters, hot, names: Names::new(name) })
     }
 
-    async fn ask(&self, request: usize) -> io::Result<bool> {
-        self.take(self.names.of(if self.hot { 0 } else { request })).await
+    fn ask(&self, request: usize) -> impl Future<Output = io::Result<bool>> {
+        self.take(self.names.of(if self.hot { 0 } else { request }))
     }
 
     /// Asks for one unit of the buckets of the key of this number.
@@ -335,19 +335,19 @@ impl Tollgate {
     async fn take(&self, key: &str) -> io::Result<bool> {
         let decision = match &self.meters[..] {
             [meter] => self.limiter.take(key, *meter, Cost::ONE).await,
-            meters => {
-                let charge = |meter: &Meter| {
-                    Charge::new(Key::new(key), *meter, Op::Take(Ask::exactly(Cost::ONE)))
-                };
-                let mut set = ChargeSet::new();
-                for charge in meters.iter().map(charge) {
-                    set.push(charge).map_err(io::Error::other)?;
-                }
-                self.limiter.take_set(&set).await
-            }
+            meters => self.limiter.take_set(&all_of(key, meters)?).await,
         };
         decision.map(|decision| decision.is_allowed()).map_err(io::Error::other)
     }
+}
+
+/// One unit of each of a key's buckets.
+fn all_of<'k>(key: &'k str, meters: &[Meter]) -> io::Result<ChargeSet<'k>> {
+    let mut set = ChargeSet::new();
+    for meter in meters {
+        set.push(Charge::take(key, *meter, Cost::ONE)).map_err(io::Error::other)?;
+    }
+    Ok(set)
 }
 
 fn meter(quota: &str, algorithm: Algorithm) -> Meter {

@@ -215,3 +215,21 @@ async fn it_never_grows() {
         .count();
     assert!((1..=16).contains(&remembered), "{remembered}");
 }
+
+/// One that was asked for together with others is remembered for who asks alone, and the other way round.
+#[tokio::test]
+async fn one_set_and_many_share_what_is_remembered() {
+    let server = Server::start();
+    let (store, daily) = used_up(&server).await;
+    let one = [ChargeSet::of(Charge::take("key", daily, Cost::ONE))];
+    let two = [one[0].clone(), ChargeSet::of(Charge::take("other", daily, Cost::new(11).unwrap()))];
+    let provenance = |answer: &Result<Decision, _>| answer.as_ref().unwrap().provenance();
+    assert_eq!(provenance(&store.decide_one(&one[0]).await), Provenance::Store);
+    assert_eq!(provenance(&store.decide_one(&one[0]).await), Provenance::DenyCache);
+    assert_eq!(provenance(&store.decide(&one).await[0]), Provenance::DenyCache);
+    let both: Vec<_> = store.decide(&two).await.iter().map(provenance).collect();
+    assert_eq!(both, [Provenance::DenyCache, Provenance::Store]);
+    // More than there ever is: no time to wait is told, and it is remembered all the same.
+    let never = store.decide_one(&two[1]).await.unwrap();
+    assert_eq!((never.provenance(), never.retry()), (Provenance::DenyCache, Retry::Never));
+}
