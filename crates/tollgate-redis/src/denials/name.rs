@@ -200,12 +200,6 @@ mod tests {
         for (quota, cost) in [("1/s", 2), ("2/s", 1), ("1/s burst 2", 1), ("1/min", 1)] {
             assert!(is_new(&take(&zeros[..7], quota, cost)), "{quota}, {cost}");
         }
-        // What a rule says is no key made by hand, and where a bucket is placed tells it too.
-        assert!(is_new(&take("rule:a=1:b=2", "1/s", 1)));
-        let values = [("a", "1"), ("b", "2")];
-        for near in [None, Some("a"), Some("b")] {
-            assert!(is_new(&take(Key::of_rule_near("rule", values, near), "1/s", 1)), "{near:?}");
-        }
     }
 
     #[test]

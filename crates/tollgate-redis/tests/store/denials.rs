@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Algorithm, Charge, ChargeSet, Cost, Decision, Enforcement, Gate, Limiter, Meter, Micros,
+    Algorithm, Charge, ChargeSet, Cost, Decision, Enforcement, Gate, Key, Limiter, Meter, Micros,
     Policy, Provenance, Retry, Rule, Store, Verdict,
 };
 use tollgate_redis::RedisStore;
@@ -232,4 +232,20 @@ async fn one_set_and_many_share_what_is_remembered() {
     // More than there ever is: no time to wait is told, and it is remembered all the same.
     let never = store.decide_one(&two[1]).await.unwrap();
     assert_eq!((never.provenance(), never.retry()), (Provenance::DenyCache, Retry::Never));
+}
+
+/// What a rule says is no key made by hand, and where a bucket is placed tells it from others too.
+#[tokio::test]
+async fn keys_of_one_text_are_told_apart() {
+    let server = Server::start();
+    let (store, daily) = (store(&server.url()), meter("10/day", Algorithm::FixedWindow));
+    let limiter = Limiter::new(&store);
+    let values = [("a", "1"), ("b", "2")];
+    let of_rule = [None, Some("a"), Some("b")].map(|near| Key::of_rule_near("rule", values, near));
+    for key in of_rule.into_iter().chain([Key::new("rule:a=1:b=2")]) {
+        for expected in [Provenance::Store, Provenance::DenyCache] {
+            let decision = limiter.take(key.clone(), daily, Cost::new(11).unwrap()).await.unwrap();
+            assert_eq!((decision.is_allowed(), decision.provenance()), (false, expected), "{key}");
+        }
+    }
 }
