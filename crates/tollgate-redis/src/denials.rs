@@ -13,8 +13,8 @@
 //!
 //! How long it is remembered is counted from when the question was *sent*, so an entry ends a little
 //! too early, never too late. What is said of the time left is counted from when the *answer* came,
-//! so nobody is told to come back too early. Entries lie in [lines](mod@line) of four; a new one takes the
-//! place of the one that ends first, so the whole never grows.
+//! so nobody is told to come back too early. Entries lie in [lines](mod@line) of four; a new one
+//! takes the place of the one that ends first, so the whole never grows.
 
 use std::time::Instant;
 
