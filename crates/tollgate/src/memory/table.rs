@@ -29,8 +29,8 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Five a line would be full if hashes were even; as
-/// they are, one key in twenty then lives in an overflow line, at some 49 bytes per key.
-const KEYS_PER_16_HOMES: usize = 44;
+/// they are, one key in twenty then lives in an overflow line, at some 48 bytes per key.
+const KEYS_PER_16_HOMES: usize = 48;
 
 /// Lines looked at to find a slot that gives way.
 const CANDIDATES: usize = 8;
