@@ -29,7 +29,6 @@ mod table;
 
 use fingerprint::Fingerprinter;
 use single::{Found, Question};
-use slot::Limits;
 use table::Table;
 
 /// In a batch, how many decisions ahead a line is asked for, so that it has arrived when its turn
@@ -55,7 +54,6 @@ const AHEAD: usize = 16;
 /// [`Arc`]: std::sync::Arc
 pub struct MemoryStore<C = SystemClock> {
     table: Table,
-    limits: Limits,
     fingerprinter: Fingerprinter,
     clock: C,
 }
@@ -97,7 +95,6 @@ impl MemoryStoreBuilder {
     pub fn build_with_clock<C: Clock>(self, clock: C) -> MemoryStore<C> {
         MemoryStore {
             table: Table::new(self.max_keys, self.max_log_entries),
-            limits: Limits::new(),
             fingerprinter: Fingerprinter::new(),
             clock,
         }
@@ -254,8 +251,12 @@ impl<C: Clock> MemoryStore<C> {
         found: Option<Found<'_>>,
         now: Timestamp,
     ) -> Decision {
-        match (set.charges(), found) {
-            ([charge], Some(found)) => self.decide_found(Question::of(charge, now), found),
+        let question = match set.charges() {
+            [charge] => Question::of(charge, now),
+            _ => None,
+        };
+        match (question, found) {
+            (Some(question), Some(found)) => self.decide_found(question, found),
             _ => self.decide_set(set, now),
         }
     }

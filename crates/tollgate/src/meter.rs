@@ -2,11 +2,16 @@
 
 use std::error::Error;
 use std::fmt;
+use std::num::NonZeroU64;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::bucket::{Stretch, WholeDebt};
 use crate::quota::{Period, Quota};
 use crate::time::{MAX_EXACT, Micros};
+
+pub(crate) mod number;
+
+use number::number_of;
 
 /// The longest a bucket may take to refill: 100 years. With [`Timestamp::MAX`] it keeps every
 /// instant a state can hold below 2^53.
@@ -50,8 +55,10 @@ pub struct Meter {
     full: Stretch,
     // What tells its buckets from those of another algorithm or period.
     kind: u64,
-    // Whether a [`WholeDebt`] can say what its buckets owe.
-    whole: bool,
+    // The number of its limit, if it has buckets and there was one left.
+    number: Option<u16>,
+    // How many microseconds a unit lasts, where a [`WholeDebt`] can say what its buckets owe.
+    whole: Option<NonZeroU64>,
 }
 
 impl Meter {
@@ -70,8 +77,10 @@ impl Meter {
         // A period's number has 49 bits.
         let kind = quota.period().id() << 3 | algorithm as u64;
         let buckets = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let whole = buckets && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
-        Ok(Self { quota, algorithm, unit, full, kind, whole })
+        let number = if buckets { number_of(quota.limit()) } else { None };
+        let whole = number.is_some() && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
+        let whole = NonZeroU64::new(unit.micros).filter(|_| whole);
+        Ok(Self { quota, algorithm, unit, full, kind, number, whole })
     }
 
     /// The quota.
@@ -111,9 +120,14 @@ impl Meter {
         self.kind
     }
 
-    /// Whether it has buckets that owe a whole number of microseconds after each charge, and not too
-    /// many.
-    pub(crate) const fn is_whole(&self) -> bool {
+    /// The number its buckets remember its limit by, if there was one left.
+    pub(crate) const fn number(&self) -> Option<u16> {
+        self.number
+    }
+
+    /// How many microseconds a unit lasts, if it has buckets that owe a whole number of them after each
+    /// charge, and not too many, and its limit has a number.
+    pub(crate) const fn whole_unit(&self) -> Option<NonZeroU64> {
         self.whole
     }
 

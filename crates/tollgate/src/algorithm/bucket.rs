@@ -22,6 +22,8 @@
 //! longer than they were promised. Between two charges the bucket thus drains at most as fast as the
 //! faster of the two limits, and no sequence of changes grants more than the most generous quota.
 
+use std::num::NonZeroU64;
+
 use super::{Ask, Evaluation, Standing};
 use crate::algorithm::Algorithm;
 use crate::charge::Cost;
@@ -230,36 +232,50 @@ impl WholeDebt {
     /// Whether `ask` of `meter` can be evaluated here.
     #[inline(always)]
     pub(crate) fn suits(meter: &Meter, ask: Ask) -> bool {
-        meter.is_whole() && ask.min == ask.max && ask.max.get() <= meter.capacity()
+        meter.whole_unit().is_some() && ask.min == ask.max && ask.max.get() <= meter.capacity()
     }
 
-    /// See [`State::evaluate`](super::State::evaluate); only where it [suits](Self::suits).
+    /// What is owed at `now`, in µs.
     #[inline(always)]
-    pub(crate) fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        let units = ask.max.get();
-        let owed = self.clear.saturating_sub(now.as_micros());
-        let lasts = owed + units * meter.unit().micros;
-        let Some(room) = meter.full().micros.checked_sub(lasts) else {
-            let wait = Micros::new(lasts - meter.full().micros);
-            let present = self.standing(meter, now);
-            return Evaluation::Exceeds { retry: Retry::After(wait), present };
-        };
-        let delay = match meter.algorithm() {
+    pub(crate) fn owed(self, now: Timestamp) -> u64 {
+        self.clear.saturating_sub(now.as_micros())
+    }
+
+    /// The debt after a charge of `units` at `now`, on top of what is `owed` then, if that fits.
+    #[inline(always)]
+    pub(crate) fn charged(owed: u64, meter: &Meter, units: u64, now: Timestamp) -> Option<Self> {
+        let lasts = Self::with(owed, meter, units);
+        let clear = now.as_micros() + lasts;
+        (lasts <= meter.full().micros).then_some(Self { clear, lasts })
+    }
+
+    /// What is owed with `units` more, in µs; only where they [suit](Self::suits).
+    #[inline(always)]
+    pub(crate) fn with(owed: u64, meter: &Meter, units: u64) -> u64 {
+        owed + units * meter.unit().micros
+    }
+
+    /// When `units`, which do not fit on top of what is `owed`, will.
+    #[inline(always)]
+    pub(crate) fn retry(owed: u64, meter: &Meter, units: u64) -> Retry {
+        Retry::After(Micros::new(Self::with(owed, meter, units) - meter.full().micros))
+    }
+
+    /// How long a request is held that is admitted when so much is `owed`.
+    #[inline(always)]
+    pub(crate) fn delay(owed: u64, meter: &Meter) -> Micros {
+        match meter.algorithm() {
             Algorithm::LeakyBucket => Micros::new(owed),
             _ => Micros::ZERO,
-        };
-        let remaining = room / meter.unit().micros;
-        let after = Standing { remaining, reset: Micros::new(lasts) };
-        let delta = Self { clear: now.as_micros() + lasts, lasts };
-        Evaluation::Fits { units, delay, delta, after }
+        }
     }
 
-    /// See [`State::standing`](super::State::standing).
+    /// See [`State::standing`](super::State::standing), where so much is `owed`.
     #[inline(always)]
-    pub(crate) fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        let owed = self.clear.saturating_sub(now.as_micros());
+    pub(crate) fn standing(owed: u64, meter: &Meter) -> Standing {
         let room = meter.full().micros.saturating_sub(owed);
-        Standing { remaining: room / meter.unit().micros, reset: Micros::new(owed) }
+        let unit = meter.whole_unit().unwrap_or(NonZeroU64::MIN);
+        Standing { remaining: room / unit, reset: Micros::new(owed) }
     }
 }
 

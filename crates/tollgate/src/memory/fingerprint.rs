@@ -7,9 +7,9 @@
 //! 10^13. With the other 40 bits a home would hold four keys instead of five, and four times as many
 //! would have to be looked for in a second place.
 //!
-//! Each hash multiplies two words, one of them mixed with the state and one with a secret, into 128
-//! bits and folds the halves together: the scheme of wyhash and ahash. The low word says where to
-//! look, so it comes first, and the high bits are worked out while the line is on its way.
+//! Each hash adds secrets to the words of a text, multiplies them two by two into 128 bits, adds the
+//! products up (NH, the hash of UMAC) and folds the halves of the sum together. The low word says where
+//! to look, so it comes first, and the high bits are worked out while the line is on its way.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -32,16 +32,25 @@ pub(super) const HIGH_SHIFT: u32 = 40;
 /// Makes fingerprints; each store has secrets of its own.
 pub(super) struct Fingerprinter {
     low: Secrets,
-    // What meets the kind of a bucket.
-    low_end: u64,
     high: Secrets,
+    // What the kind of a bucket and the length of its key are multiplied by; odd.
+    kind: u64,
+    length: u64,
 }
 
-/// What keys one hash: where its state starts, and what meets every block.
-#[derive(Clone, Copy)]
+/// What is added to the words of a text, for one hash.
 struct Secrets {
-    start: u64,
-    block: u64,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+/// The first and the last 16 bytes of a text, with all that lies between mixed in.
+///
+/// A text of up to 16 bytes has none that come first. Read once, and hashed twice.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    first: (u64, u64),
+    last: (u64, u64),
 }
 
 impl Fingerprinter {
@@ -49,62 +58,81 @@ impl Fingerprinter {
         let random = RandomState::new();
         // A model checker needs every run to be the same.
         let secret = |index: u64| if cfg!(loom) { !index } else { random.hash_one(index) };
-        let secrets = |first: u64| Secrets { start: secret(first), block: secret(first + 1) };
-        Self { low: secrets(0), low_end: secret(2), high: secrets(3) }
+        let pair = |index: u64| (secret(index), secret(index + 1));
+        let secrets = |index: u64| Secrets { first: pair(index), last: pair(index + 2) };
+        Self { low: secrets(0), high: secrets(4), kind: secret(8) | 1, length: secret(9) | 1 }
     }
 
     /// The fingerprint of the bucket that a key, an algorithm and a period name.
     pub(super) fn of(&self, key: KeyRef<'_>, meter: &Meter) -> Fingerprint {
-        Fingerprint { low: self.low(key, meter), high: self.high(key) }
+        let ends = self.ends(key.text);
+        let low = self.low(ends, key.text.len(), kind(key, meter));
+        Fingerprint { low, high: self.high(ends) }
+    }
+
+    /// What both hashes of a text are made of.
+    #[inline(always)]
+    pub(super) fn ends(&self, text: &[u8]) -> Ends {
+        // The last block overlaps the one before, so that no length needs a shorter read.
+        match (text.first_chunk(), text.last_chunk()) {
+            (Some(first), Some(last)) if text.len() > BLOCK => {
+                let long = text.len() > 2 * BLOCK;
+                let first = if long { self.all_but_last(text) } else { words(first) };
+                Ends { first, last: words(last) }
+            }
+            (_, Some(all)) => Ends { first: (0, 0), last: words(all) },
+            (_, None) => Ends { first: (0, 0), last: short_words(text) },
+        }
+    }
+
+    /// All blocks of a long text but the last, in 128 bits as well.
+    #[inline(never)]
+    fn all_but_last(&self, text: &[u8]) -> (u64, u64) {
+        let Self { low, high, .. } = self;
+        let (blocks, _) = text[..text.len() - 1].as_chunks();
+        blocks.iter().map(words).fold((0, 0), |(one, two), block| {
+            let mix =
+                |state: u64, with: &Secrets| fold(product(block.0 ^ state, block.1, with.last));
+            (mix(one, low), mix(two, high))
+        })
     }
 
     /// The low word of [`Fingerprinter::of`]: enough to know where to look.
+    ///
+    /// The kind and the length are public, as the text is: each meets a secret of its own, lest a
+    /// change in the one be made up for by a change in another.
     #[inline(always)]
-    pub(super) fn low(&self, key: KeyRef<'_>, meter: &Meter) -> u64 {
-        // What the meter's kind leaves over tells a rule's key from one made by hand.
-        self.low_of(key.text, meter.kind() ^ (u64::from(key.scope) << 52))
+    pub(super) fn low(&self, ends: Ends, length: usize, kind: u64) -> u64 {
+        let kind = kind.wrapping_mul(self.kind) ^ (length as u64).wrapping_mul(self.length);
+        self.low.hash(ends) ^ kind
     }
 
     /// The high bits of [`Fingerprinter::of`].
     ///
     /// They know nothing of algorithms and periods: that the low word does is enough.
     #[inline(always)]
-    pub(super) fn high(&self, key: KeyRef<'_>) -> u64 {
-        self.high.hash(key.text) >> HIGH_SHIFT << HIGH_SHIFT
+    pub(super) fn high(&self, ends: Ends) -> u64 {
+        self.high.hash(ends) >> HIGH_SHIFT << HIGH_SHIFT
     }
+}
 
-    #[inline(always)]
-    fn low_of(&self, text: &[u8], kind: u64) -> u64 {
-        // The kind is public, as the text is: each meets a secret of its own, lest a change in the one
-        // be made up for by a change in the other.
-        fold(self.low.hash(text) ^ text.len() as u64, self.low_end ^ kind)
-    }
+/// What tells the buckets of a key apart.
+#[inline(always)]
+pub(super) fn kind(key: KeyRef<'_>, meter: &Meter) -> u64 {
+    // What the meter's kind leaves over tells a rule's key from one made by hand.
+    meter.kind() ^ (u64::from(key.scope) << 52)
 }
 
 impl Secrets {
-    /// The hash of `text`; whoever needs the length to tell mixes it in.
+    /// The hash of a text; whoever needs the length to tell mixes it in.
     #[inline(always)]
-    fn hash(&self, text: &[u8]) -> u64 {
-        let mut state = self.start;
-        let mut take = |(first, last): (u64, u64)| {
-            state = fold(first ^ state, last ^ self.block);
-        };
-        // Most keys have one block or two, and no loop for them.
-        if let Some((block, mut rest)) = text.split_first_chunk().filter(|_| text.len() > BLOCK) {
-            take(words(block));
-            while let Some((block, more)) = rest.split_first_chunk().filter(|_| rest.len() > BLOCK)
-            {
-                take(words(block));
-                rest = more;
-            }
-        }
-        // The last block overlaps the one before, so that no length needs a shorter read.
-        take(text.last_chunk().map_or_else(|| short_words(text), words));
-        state
+    fn hash(&self, Ends { first, last }: Ends) -> u64 {
+        let first = product(first.0, first.1, self.first);
+        fold(first.wrapping_add(product(last.0, last.1, self.last)))
     }
 }
 
-/// Bytes that are hashed at once.
+/// Bytes that are read at once.
 const BLOCK: usize = 16;
 
 #[inline(always)]
@@ -129,10 +157,15 @@ fn short_words(text: &[u8]) -> (u64, u64) {
     }
 }
 
-/// The product of two words, its halves folded together.
+/// The product of two words, with a secret added to each.
 #[inline(always)]
-fn fold(one: u64, two: u64) -> u64 {
-    let product = u128::from(one) * u128::from(two);
+fn product(one: u64, two: u64, secrets: (u64, u64)) -> u128 {
+    u128::from(one.wrapping_add(secrets.0)) * u128::from(two.wrapping_add(secrets.1))
+}
+
+/// The halves of a product, folded together.
+#[inline(always)]
+fn fold(product: u128) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
@@ -147,7 +180,8 @@ mod tests {
     impl Fingerprinter {
         /// Both hashes of `text`, for a `kind` of it.
         fn hash(&self, text: &[u8], kind: u64) -> (u64, u64) {
-            (self.low_of(text, kind), self.high.hash(text))
+            let ends = self.ends(text);
+            (self.low(ends, text.len(), kind), self.high.hash(ends))
         }
     }
 

@@ -106,10 +106,10 @@ impl Slot<'_> {
     /// The state, if it is that of `fingerprint`.
     #[inline(always)]
     fn state_of(self, fingerprint: Fingerprint) -> Option<Words> {
-        let first = self.first.load(Ordering::Relaxed);
         let low = self.low.load(Ordering::Relaxed) ^ fingerprint.low;
         let second = self.mixed.load(Ordering::Relaxed) ^ fingerprint.high;
-        (low | second >> SECOND_BITS == 0 && first != 0).then_some(Words(first, second))
+        let words = Words(self.first.load(Ordering::Relaxed), second);
+        (low | second >> SECOND_BITS == 0).then_some(words)
     }
 
     /// Replaces the state. Only under the lock of the home.
@@ -124,6 +124,14 @@ impl Slot<'_> {
         debug_assert!(second <= SECOND_MASK, "{second:#x} is no second word");
         self.first.store(first, Ordering::Relaxed);
         self.mixed.store(fingerprint.high | second, Ordering::Relaxed);
+    }
+
+    /// Makes it nobody's. Only under the lock of the home.
+    ///
+    /// Whose fingerprint is zero would take it for theirs, and find it fresh; nobody lives long enough
+    /// to see one.
+    pub(super) fn clear(self) {
+        self.set(Fingerprint { low: 0, high: 0 }, Words::EMPTY);
     }
 
     /// Replaces whose slot it is, and the state. Only under the lock of the home.
@@ -187,8 +195,8 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     ///
     /// Which slot it is cannot be predicted, so it is computed, not branched on: a processor that
     /// guessed wrong here would have to begin the next decision anew, whose line it has asked for
-    /// while this one was on its way. Of two slots with the same low word, one of them emptied, only
-    /// one is looked at, so `None` is not the last word: [`Line::find_any`] has that.
+    /// while this one was on its way. Of two slots with the same low word only one is looked at, so
+    /// `None` is not the last word: [`Line::find_any`] has that.
     #[inline(always)]
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Slot<'_>, Words)> {
         let mut found = 0;

@@ -85,7 +85,7 @@ impl<C: Clock> MemoryStore<C> {
         let state =
             spot.slot.map(Slot::state).and_then(|words| match words.ticket(spot.fingerprint) {
                 Some(ticket) => self.table.side.take(ticket),
-                None => state::decode(words, Code::new(meter, &self.limits)),
+                None => state::decode(words, Code::new(meter)),
             });
         state.unwrap_or_else(|| State::fresh(meter.algorithm()))
     }
@@ -108,7 +108,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             return false;
         }
-        let words = match state::encode(&state, Code::new(meter, &self.limits)) {
+        let words = match state::encode(&state, Code::new(meter)) {
             Some(words) => {
                 if let Some(ticket) = ticket {
                     self.table.side.discard(ticket);

@@ -1,32 +1,41 @@
 //! Deciding one charge: read without a lock, evaluate, lock only to write.
 
 use std::mem;
+use std::num::NonZeroU64;
 
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Ends, Fingerprint, kind};
 use super::line::{HomeLine, Seen, Slot, Words};
-use super::slot::{Code, Inline};
+use super::slot::{Came, Code, Inline};
 use super::table::Home;
 use super::{AHEAD, MemoryStore};
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Algorithm, Ask, Evaluation, outcome, reading};
+use crate::algorithm::{Algorithm, Ask, outcome};
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
-use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
+use crate::decision::{Decision, Provenance, Verdict};
 use crate::key::{Key, KeyRef};
 use crate::meter::Meter;
 use crate::sync::spin_loop;
-use crate::time::Timestamp;
+use crate::time::{MAX_EXACT, Timestamp};
 
-/// One charge, borrowed, and the instant it is decided at.
+/// What is asked of one bucket, whichever it is.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    meter: &'a Meter,
+    ask: Ask,
+    // Or only looks.
+    takes: bool,
+    enforcement: Enforcement,
+}
+
+/// One charge that takes or looks, borrowed, and the instant it is decided at.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
-    pub(super) key: KeyRef<'a>,
-    pub(super) meter: &'a Meter,
-    pub(super) op: Op,
-    pub(super) enforcement: Enforcement,
-    pub(super) now: Timestamp,
+    key: KeyRef<'a>,
+    asked: Asked<'a>,
+    now: Timestamp,
 }
 
 /// Does what is rarely done, and keeps it from costing anything where it is not: what `rare` needs
@@ -47,9 +56,9 @@ enum Kind {
 }
 
 impl Kind {
-    /// The kind that answers `ask` of `meter`; `None` for logs, which do not fit.
+    /// The kind that answers what is asked; `None` for logs, which do not fit.
     #[inline(always)]
-    fn of(meter: &Meter, ask: Ask) -> Option<Self> {
+    fn of(Asked { meter, ask, .. }: Asked<'_>) -> Option<Self> {
         // First, for most are.
         if WholeDebt::suits(meter, ask) {
             return Some(Self::WholeDebt);
@@ -61,12 +70,6 @@ impl Kind {
             Algorithm::SlidingLog => None,
         }
     }
-}
-
-/// To take `cost` units, or to look.
-#[inline(always)]
-fn ask<const TAKES: bool>(cost: Cost) -> Op {
-    if TAKES { Op::Take(Ask::exactly(cost)) } else { Op::Peek(cost) }
 }
 
 /// Why an attempt at a decision came to nothing.
@@ -91,32 +94,79 @@ pub(super) struct Found<'t> {
     line: &'t HomeLine,
 }
 
+/// A decision on one charge in short: all that it says follows from it, and need not be worked out
+/// where nobody asks. Two words, where the account is one, which a function returns in registers.
+#[derive(Clone, Copy)]
+struct Brief<A> {
+    // Bit 0 set, the instant, and above it whether the charge was refused.
+    word: NonZeroU64,
+    account: A,
+}
+
+const REFUSED: u64 = 1 << 63;
+
+const _: () = assert!(MAX_EXACT < REFUSED >> 1);
+
+impl<A: Copy> Brief<A> {
+    #[inline(always)]
+    fn new(verdict: Verdict, now: Timestamp, account: A) -> Self {
+        let refused = if verdict.is_allow() { 0 } else { REFUSED };
+        Self { word: NonZeroU64::MIN | now.as_micros() << 1 | refused, account }
+    }
+
+    #[inline(always)]
+    fn verdict(&self) -> Verdict {
+        if self.word.get() & REFUSED == 0 { Verdict::Allow } else { Verdict::Deny }
+    }
+
+    #[inline(always)]
+    fn at(&self) -> Timestamp {
+        Timestamp::from_micros(self.word.get() >> 1 & MAX_EXACT)
+    }
+
+    /// The decision, with what the bucket shows.
+    #[inline(always)]
+    fn decision<T: Inline<Account = A>>(self, asked: Asked<'_>) -> Decision {
+        let Asked { meter, ask, takes, enforcement } = asked;
+        let verdict = self.verdict();
+        let came = match verdict {
+            Verdict::Deny => Came::Refused,
+            Verdict::Allow if takes => Came::Taken,
+            Verdict::Allow => Came::Fitting,
+        };
+        let reading = T::reading(self.account, meter, ask, came);
+        let at = self.at();
+        Decision::of_one(outcome(enforcement, verdict, reading), at, Provenance::Store)
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// All of `cost`, enforced.
+    #[inline(always)]
+    fn exactly<const TAKES: bool>(meter: &'a Meter, cost: Cost) -> Self {
+        let ask = Ask::exactly(cost);
+        Self { meter, ask, takes: TAKES, enforcement: Enforcement::Enforce }
+    }
+}
+
 impl<'a> Question<'a> {
+    /// The question of a charge; `None` if it neither takes nor looks.
     #[inline(always)]
-    fn new(key: KeyRef<'a>, meter: &'a Meter, op: Op, now: Timestamp) -> Self {
-        Self { key, meter, op, enforcement: Enforcement::Enforce, now }
-    }
-
-    pub(super) fn of(charge: &'a Charge<'a>, now: Timestamp) -> Self {
+    pub(super) fn of(charge: &'a Charge<'a>, now: Timestamp) -> Option<Self> {
         let Charge { key, meter, op, enforcement } = charge;
-        Self { key: key.as_ref(), meter, op: *op, enforcement: *enforcement, now }
-    }
-
-    /// Whether it takes what fits, or only looks.
-    #[inline(always)]
-    fn takes(&self) -> bool {
-        matches!(self.op, Op::Take(_))
-    }
-
-    /// The decision that this charge alone makes.
-    #[inline(always)]
-    fn decision(self, verdict: Verdict, reading: Reading) -> Decision {
-        let outcome = outcome(self.enforcement, verdict, reading);
-        Decision::of_one(outcome, self.now, Provenance::Store)
+        let (ask, takes) = match *op {
+            Op::Take(ask) => (ask, true),
+            Op::Peek(cost) => (Ask::exactly(cost), false),
+            Op::Refund { .. } | Op::Reset => return None,
+        };
+        let asked = Asked { meter, ask, takes, enforcement: *enforcement };
+        Some(Self { key: key.as_ref(), asked, now })
     }
 
     fn to_charge(self) -> Charge<'a> {
-        Charge::new(self.key, *self.meter, self.op).enforced(self.enforcement)
+        let Asked { meter, ask, takes, enforcement } = self.asked;
+        let op = if takes { Op::Take(ask) } else { Op::Peek(ask.max) };
+        Charge::new(self.key, *meter, op).enforced(enforcement)
     }
 }
 
@@ -124,17 +174,19 @@ impl<C: Clock> MemoryStore<C> {
     /// Finds the home of a key and asks for its line ahead of time.
     #[inline(always)]
     pub(super) fn fetch(&self, key: KeyRef<'_>, meter: &Meter) -> Found<'_> {
-        let (low, line) = self.fetch_line(key, meter);
-        Found { fingerprint: Fingerprint { low, high: self.fingerprinter.high(key) }, line }
+        let (ends, low, line) = self.fetch_line(key.text, kind(key, meter));
+        Found { fingerprint: Fingerprint { low, high: self.fingerprinter.high(ends) }, line }
     }
 
-    /// The low word of a key's fingerprint and the line of its home, which is asked for.
+    /// Half of a fingerprint, what the other half is made of, and the line of its home, which is
+    /// asked for.
     #[inline(always)]
-    fn fetch_line(&self, key: KeyRef<'_>, meter: &Meter) -> (u64, &HomeLine) {
-        let low = self.fingerprinter.low(key, meter);
+    fn fetch_line(&self, text: &[u8], kind: u64) -> (Ends, u64, &HomeLine) {
+        let ends = self.fingerprinter.ends(text);
+        let low = self.fingerprinter.low(ends, text.len(), kind);
         let line = self.table.home(low).line;
         line.prefetch();
-        (low, line)
+        (ends, low, line)
     }
 
     /// Asks for what continues a home, which has arrived by now.
@@ -153,23 +205,39 @@ impl<C: Clock> MemoryStore<C> {
         meter: &Meter,
         cost: Cost,
     ) -> Decision {
-        match Kind::of(meter, Ask::exactly(cost)) {
-            Some(Kind::WholeDebt) => self.decide_as::<WholeDebt, TAKES>(text, scope, meter, cost),
-            Some(Kind::Debt) => self.decide_as::<Debt, TAKES>(text, scope, meter, cost),
+        match WholeDebt::suits(meter, Ask::exactly(cost)) {
+            true => self.decide_as::<WholeDebt, TAKES>(text, scope, meter, cost),
+            false => self.decide_otherwise::<TAKES>(text, scope, meter, cost),
+        }
+    }
+
+    /// The same where a whole debt does not suit.
+    #[inline(never)]
+    fn decide_otherwise<const TAKES: bool>(
+        &self,
+        text: &[u8],
+        scope: u16,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        let asked = Asked::exactly::<TAKES>(meter, cost);
+        match Kind::of(asked) {
             Some(Kind::Window) => self.decide_as::<Window, TAKES>(text, scope, meter, cost),
             Some(Kind::Windows) => self.decide_as::<Windows, TAKES>(text, scope, meter, cost),
+            Some(Kind::Debt | Kind::WholeDebt) => {
+                self.decide_as::<Debt, TAKES>(text, scope, meter, cost)
+            }
             None => {
-                let op = ask::<TAKES>(cost);
-                self.decide_rarely(KeyRef { text, scope }, meter, op)
+                let key = KeyRef { text, scope };
+                self.decide_alone(Question { key, asked, now: self.clock.now() })
             }
         }
     }
 
     /// Decides one charge on states of one kind.
     ///
-    /// A function for each kind, and scalars for arguments: a few hundred instructions are all that
-    /// a processor looks ahead, and the next decision had better begin within them.
-    #[inline(never)]
+    /// Made part of the caller, who mostly wants the verdict and none of the numbers.
+    #[inline(always)]
     fn decide_as<T: Inline, const TAKES: bool>(
         &self,
         text: &[u8],
@@ -177,14 +245,47 @@ impl<C: Clock> MemoryStore<C> {
         meter: &Meter,
         cost: Cost,
     ) -> Decision {
-        let key = KeyRef { text, scope };
-        let (low, line) = self.fetch_line(key, meter);
+        let kind = kind(KeyRef { text, scope }, meter);
+        match self.decide_briefly::<T, TAKES>(text, kind, meter, cost) {
+            Some(brief) => brief.decision::<T>(Asked::exactly::<TAKES>(meter, cost)),
+            None => self.decide_again::<T, TAKES>(text, scope, meter, cost),
+        }
+    }
+
+    /// Decides one charge at home; `None` if that is not where the state is, or somebody was faster.
+    ///
+    /// Scalars go in and come out: a few hundred instructions are all that a processor looks ahead,
+    /// and the next decision had better begin within them.
+    #[inline(never)]
+    fn decide_briefly<T: Inline, const TAKES: bool>(
+        &self,
+        text: &[u8],
+        kind: u64,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Option<Brief<T::Account>> {
+        let (ends, low, line) = self.fetch_line(text, kind);
         // While the line is on its way.
         let now = self.clock.now();
-        let fingerprint = Fingerprint { low, high: self.fingerprinter.high(key) };
-        let found = Found { fingerprint, line };
-        let question = Question::new(key, meter, ask::<TAKES>(cost), now);
-        self.decide_inline::<T>(question, Ask::exactly(cost), found)
+        let fingerprint = Fingerprint { low, high: self.fingerprinter.high(ends) };
+        let asked = Asked::exactly::<TAKES>(meter, cost);
+        self.decide_at_home::<T>(asked, now, Found { fingerprint, line })
+    }
+
+    /// Decides one charge now that was not decided at home.
+    #[cold]
+    #[inline(never)]
+    fn decide_again<T: Inline, const TAKES: bool>(
+        &self,
+        text: &[u8],
+        scope: u16,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        let key = KeyRef { text, scope };
+        let (found, now) = (self.fetch(key, meter), self.clock.now());
+        let asked = Asked::exactly::<TAKES>(meter, cost);
+        self.decide_elsewhere::<T>(Question { key, asked, now }, found)
     }
 
     /// Takes `cost` units from the bucket of each key, and hands over the decisions.
@@ -196,16 +297,16 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
         each: impl FnMut(Decision),
     ) {
-        match Kind::of(meter, Ask::exactly(cost)) {
-            Some(Kind::WholeDebt) => self.decide_many_as::<WholeDebt, K>(keys, meter, cost, each),
-            Some(Kind::Debt) => self.decide_many_as::<Debt, K>(keys, meter, cost, each),
-            Some(Kind::Window) => self.decide_many_as::<Window, K>(keys, meter, cost, each),
-            Some(Kind::Windows) => self.decide_many_as::<Windows, K>(keys, meter, cost, each),
+        let asked = Asked::exactly::<true>(meter, cost);
+        match Kind::of(asked) {
+            Some(Kind::WholeDebt) => self.decide_many_as::<WholeDebt, K>(keys, asked, each),
+            Some(Kind::Debt) => self.decide_many_as::<Debt, K>(keys, asked, each),
+            Some(Kind::Window) => self.decide_many_as::<Window, K>(keys, asked, each),
+            Some(Kind::Windows) => self.decide_many_as::<Windows, K>(keys, asked, each),
             None => {
                 let now = self.clock.now();
-                let op = ask::<true>(cost);
                 keys.map(K::into)
-                    .map(|key| self.decide_alone(Question::new(key.as_ref(), meter, op, now)))
+                    .map(|key| self.decide_alone(Question { key: key.as_ref(), asked, now }))
                     .for_each(each);
             }
         }
@@ -215,11 +316,10 @@ impl<C: Clock> MemoryStore<C> {
     fn decide_many_as<'k, T: Inline, K: Into<Key<'k>>>(
         &self,
         keys: impl Iterator<Item = K> + Clone,
-        meter: &Meter,
-        cost: Cost,
+        asked: Asked<'_>,
         mut each: impl FnMut(Decision),
     ) {
-        let now = self.clock.now();
+        let (now, meter) = (self.clock.now(), asked.meter);
         let mut ahead = keys.clone();
         let mut fetch = || ahead.next().map(|key| self.fetch(key.into().as_ref(), meter));
         let mut on_their_way: [Option<Found<'_>>; AHEAD] = std::array::from_fn(|_| fetch());
@@ -229,33 +329,26 @@ impl<C: Clock> MemoryStore<C> {
             let key: Key<'_> = key.into();
             // An iterator whose clone ends sooner than itself costs time, not correctness.
             let found = found.unwrap_or_else(|| self.fetch(key.as_ref(), meter));
-            let question = Question::new(key.as_ref(), meter, ask::<true>(cost), now);
-            each(self.decide_inline::<T>(question, Ask::exactly(cost), found));
+            let question = Question { key: key.as_ref(), asked, now };
+            each(self.decide_inline::<T>(question, found));
         }
     }
 
-    /// Decides one charge whose op or algorithm is a rare one.
+    /// Decides one charge whose op is a rare one.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_rarely(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
-        self.decide_alone(Question::new(key, meter, op, self.clock.now()))
+        self.decide_set(&ChargeSet::of(Charge::new(key, *meter, op)), self.clock.now())
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.
     #[inline(always)]
     pub(super) fn decide_found(&self, question: Question<'_>, found: Found<'_>) -> Decision {
-        let ask = match question.op {
-            Op::Take(ask) => ask,
-            Op::Peek(cost) => Ask::exactly(cost),
-            Op::Refund { .. } | Op::Reset => {
-                return out_of_line(move || self.decide_alone(question));
-            }
-        };
-        match Kind::of(question.meter, ask) {
-            Some(Kind::WholeDebt) => self.decide_inline::<WholeDebt>(question, ask, found),
-            Some(Kind::Debt) => self.decide_inline::<Debt>(question, ask, found),
-            Some(Kind::Window) => self.decide_inline::<Window>(question, ask, found),
-            Some(Kind::Windows) => self.decide_inline::<Windows>(question, ask, found),
+        match Kind::of(question.asked) {
+            Some(Kind::WholeDebt) => self.decide_inline::<WholeDebt>(question, found),
+            Some(Kind::Debt) => self.decide_inline::<Debt>(question, found),
+            Some(Kind::Window) => self.decide_inline::<Window>(question, found),
+            Some(Kind::Windows) => self.decide_inline::<Windows>(question, found),
             None => out_of_line(move || self.decide_alone(question)),
         }
     }
@@ -267,54 +360,56 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one charge on a state that fits a slot, or as a set if it does not.
     #[inline(always)]
-    fn decide_inline<T: Inline>(
+    fn decide_inline<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
+        match self.decide_at_home::<T>(question.asked, question.now, found) {
+            Some(brief) => brief.decision::<T>(question.asked),
+            None => out_of_line(move || self.decide_elsewhere::<T>(question, found)),
+        }
+    }
+
+    /// Decides one charge on a state in its home's own line, if it is there.
+    #[inline(always)]
+    fn decide_at_home<T: Inline>(
         &self,
-        question: Question<'_>,
-        ask: Ask,
+        asked: Asked<'_>,
+        now: Timestamp,
         found: Found<'_>,
-    ) -> Decision {
-        let Found { fingerprint, line } = found;
+    ) -> Option<Brief<T::Account>> {
+        self.decide_in::<T>(asked, now, found, |_| found.line.find(found.fingerprint))
+    }
+
+    /// Decides one charge on the state that `pick` finds in a home, or in what continues a home seen
+    /// so; `None` if it finds none, or somebody was faster.
+    ///
+    /// What is found is right, however the table has grown since: a split that moved it would have
+    /// changed the header.
+    #[inline(always)]
+    fn decide_in<'t, T: Inline>(
+        &self,
+        asked: Asked<'_>,
+        now: Timestamp,
+        Found { fingerprint, line }: Found<'t>,
+        pick: impl FnOnce(Seen) -> Option<(Slot<'t>, Words)>,
+    ) -> Option<Brief<T::Account>> {
         // All that can be done before the line has arrived is done before it is looked at.
-        let Some(code) = T::code(question.meter, &self.limits) else {
-            return out_of_line(move || self.decide_alone(question));
-        };
-        // What is found in a home is right, however the table has grown since: a split that moved it
-        // would have changed the header.
-        let seen = line.see();
-        let Some((slot, words)) = line.find(fingerprint) else {
-            return out_of_line(move || self.decide_chained::<T>(question, ask, found, seen, code));
-        };
+        let code = T::code(asked.meter)?;
+        let seen = line.try_see()?;
+        let (slot, words) = pick(seen)?;
         let write = |words| {
             slot.set_state_of(fingerprint, words);
             line.unlock_seen(seen);
         };
-        match attempt::<T>(question, ask, code, Sight { line, seen }, Some(words), write) {
-            Ok(decision) => decision,
-            Err(_) => out_of_line(move || self.decide_anywhere::<T>(question, ask, fingerprint)),
-        }
+        attempt::<T>(asked, now, code, Sight { line, seen }, Some(words), write).ok()
     }
 
     /// Decides one charge on a state in the first overflow line of the key's home, where most are
     /// that are not at home, or wherever else it is.
-    fn decide_chained<T: Inline>(
-        &self,
-        question: Question<'_>,
-        ask: Ask,
-        Found { fingerprint, line }: Found<'_>,
-        seen: Seen,
-        code: Code<'_>,
-    ) -> Decision {
-        let found = self.table.overflow_line(seen).and_then(|line| line.find(fingerprint));
-        let attempt = found.map(|(slot, words)| {
-            let write = |words| {
-                slot.set_state_of(fingerprint, words);
-                line.unlock_seen(seen);
-            };
-            attempt::<T>(question, ask, code, Sight { line, seen }, Some(words), write)
-        });
-        match attempt {
-            Some(Ok(decision)) => decision,
-            _ => self.decide_anywhere::<T>(question, ask, fingerprint),
+    fn decide_elsewhere<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
+        let Question { asked, now, .. } = question;
+        let chained = |seen| self.table.overflow_line(seen)?.find(found.fingerprint);
+        match self.decide_in::<T>(asked, now, found, chained) {
+            Some(brief) => brief.decision::<T>(asked),
+            None => self.decide_anywhere::<T>(question, found.fingerprint),
         }
     }
 
@@ -323,10 +418,10 @@ impl<C: Clock> MemoryStore<C> {
     fn decide_anywhere<T: Inline>(
         &self,
         question: Question<'_>,
-        ask: Ask,
         fingerprint: Fingerprint,
     ) -> Decision {
-        let Some(code) = T::code(question.meter, &self.limits) else {
+        let Question { asked, now, .. } = question;
+        let Some(code) = T::code(asked.meter) else {
             return self.decide_alone(question);
         };
         loop {
@@ -334,12 +429,11 @@ impl<C: Clock> MemoryStore<C> {
             let attempt = self.table.see(home).ok_or(Miss::Overtaken).and_then(|seen| {
                 let slot = self.table.find(home, seen, fingerprint);
                 let words = slot.map(Slot::state);
-                let write = |words| self.write(home, slot, fingerprint, words, question.now);
-                let sight = Sight { line: home.line, seen };
-                attempt::<T>(question, ask, code, sight, words, write)
+                let write = |words| self.write(home, slot, fingerprint, words, now);
+                attempt::<T>(asked, now, code, Sight { line: home.line, seen }, words, write)
             });
             match attempt {
-                Ok(decision) => return decision,
+                Ok(brief) => return brief.decision::<T>(asked),
                 Err(Miss::Overtaken) => spin_loop(),
                 Err(Miss::NotInline) => return self.decide_alone(question),
             }
@@ -377,38 +471,29 @@ impl<C: Clock> MemoryStore<C> {
 /// unlocks.
 #[inline(always)]
 fn attempt<T: Inline>(
-    question: Question<'_>,
-    ask: Ask,
+    Asked { meter, ask, takes, .. }: Asked<'_>,
+    now: Timestamp,
     code: Code<'_>,
     Sight { line, seen }: Sight<'_>,
     words: Option<Words>,
     write: impl FnOnce(Words),
-) -> Result<Decision, Miss> {
-    let Question { meter, now, .. } = question;
+) -> Result<Brief<T::Account>, Miss> {
     let state = match words {
         None => T::default(),
         Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
     };
-    match state.evaluate(meter, ask, now) {
-        Evaluation::Fits { units, delay, delta, after } if question.takes() => {
-            let words = delta.encode(code).ok_or(Miss::NotInline)?;
-            if !line.lock_unchanged(seen) {
-                return Err(Miss::Overtaken);
-            }
-            write(words);
-            let reading = reading(meter, after, Retry::Now, delay, units);
-            Ok(question.decision(Verdict::Allow, reading))
+    let (after, account) = state.weigh(meter, ask, now, takes);
+    if let Some(after) = after.filter(|_| takes) {
+        let words = after.encode(code).ok_or(Miss::NotInline)?;
+        if !line.lock_unchanged(seen) {
+            return Err(Miss::Overtaken);
         }
-        evaluation => {
-            let (verdict, retry, delay) = evaluation.verdict();
-            let standing = match evaluation {
-                Evaluation::Fits { .. } => state.standing(meter, now),
-                Evaluation::Exceeds { present, .. } => present,
-            };
-            if !line.unchanged(seen) {
-                return Err(Miss::Overtaken);
-            }
-            Ok(question.decision(verdict, reading(meter, standing, retry, delay, 0)))
-        }
+        write(words);
+        return Ok(Brief::new(Verdict::Allow, now, account));
     }
+    if !line.unchanged(seen) {
+        return Err(Miss::Overtaken);
+    }
+    let verdict = if after.is_some() { Verdict::Allow } else { Verdict::Deny };
+    Ok(Brief::new(verdict, now, account))
 }

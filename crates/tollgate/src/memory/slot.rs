@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first word    bits 0–52   the instant, in µs, at which the state goes stale; 0: empty slot
-//!               bits 53–61  a bucket's limit, by its number in [`Limits`]  ┐ of windows: more of
+//!               bits 53–61  a bucket's limit, by its number                ┐ of windows: more of
 //!               bit 62      set: a bucket's second word has a fraction     ┘ the second word
 //!               bit 63      set: the second word is a ticket, the state lies beside the table
 //!
@@ -17,22 +17,22 @@
 //! lies beside the table: more than 33 million units in a sliding window, twelve days of debt, or,
 //! where the limit does not divide the period, twelve days divided by the limit or so.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::fingerprint::Fingerprint;
 use super::line::{SECOND_BITS, Words};
 use super::side::Ticket;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State};
+use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State, reading};
+use crate::decision::{Reading, Retry};
 use crate::meter::Meter;
-use crate::time::{MAX_EXACT, Timestamp};
+use crate::meter::number::{NUMBERS, limit_of, number_of};
+use crate::time::{MAX_EXACT, Micros, Timestamp};
 
 const BESIDE: u64 = 1 << 63;
 const FRACTIONAL: u64 = 1 << 62;
 const LIMIT_SHIFT: u32 = 53;
-const LIMIT_IDS: usize = 1 << 9;
+const _: () = assert!(NUMBERS == 1 << 9);
 /// The tag of a limit without a number: no word has it.
 const NO_TAG: u64 = !MAX_EXACT;
 /// Bits of what windows count, and of each of two counts.
@@ -82,8 +82,12 @@ impl Words {
 
 /// A state that usually fits a slot.
 pub(super) trait Inline: Copy + Default {
-    /// What it takes to read and write it; `None` if there is no number left for its limit.
-    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>>;
+    /// What its reading is worked out of: as little as there can be, where the numbers may not
+    /// matter to anybody.
+    type Account: Copy;
+
+    /// What it takes to read and write it; `None` if its limit has no number.
+    fn code(meter: &Meter) -> Option<Code<'_>>;
 
     /// The state as words, or `None` if it is too large.
     fn encode(self, code: Code<'_>) -> Option<Words>;
@@ -91,17 +95,56 @@ pub(super) trait Inline: Copy + Default {
     /// The state of words that are not empty, or `None` if they hold one this cannot be.
     fn decode(words: Words, code: Code<'_>) -> Option<Self>;
 
-    /// See [`State::evaluate`].
-    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self>;
+    /// What to remember if `ask` is taken at `now`, if it fits, and the account of that: once it is
+    /// taken, if it `takes` what fits, or else as it stands.
+    fn weigh(
+        self,
+        meter: &Meter,
+        ask: Ask,
+        now: Timestamp,
+        takes: bool,
+    ) -> (Option<Self>, Self::Account);
 
-    /// See [`State::standing`].
-    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing;
+    /// What the bucket shows.
+    fn reading(account: Self::Account, meter: &Meter, ask: Ask, came: Came) -> Reading;
+}
+
+/// What came of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// It was taken.
+    Taken,
+    /// It fits, but was only looked at.
+    Fitting,
+    /// It does not fit.
+    Refused,
+}
+
+/// What [`Inline::weigh`] says where it is no trouble to say all at once.
+#[inline(always)]
+fn weigh<T: Copy>(
+    evaluation: Evaluation<T>,
+    standing: impl FnOnce() -> Standing,
+    meter: &Meter,
+    takes: bool,
+) -> (Option<T>, Reading) {
+    match evaluation {
+        Evaluation::Fits { units, delay, delta, after } => {
+            let (standing, units) = if takes { (after, units) } else { (standing(), 0) };
+            (Some(delta), reading(meter, standing, Retry::Now, delay, units))
+        }
+        Evaluation::Exceeds { retry, present } => {
+            (None, reading(meter, present, retry, Micros::ZERO, 0))
+        }
+    }
 }
 
 impl Inline for Window {
+    type Account = Reading;
+
     #[inline(always)]
-    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
-        Some(Code::of_window(meter, limits))
+    fn code(meter: &Meter) -> Option<Code<'_>> {
+        Some(Code::new(meter))
     }
 
     #[inline(always)]
@@ -115,20 +158,28 @@ impl Inline for Window {
     }
 
     #[inline(always)]
-    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        self.evaluate(meter, ask, now)
+    fn weigh(
+        self,
+        meter: &Meter,
+        ask: Ask,
+        now: Timestamp,
+        takes: bool,
+    ) -> (Option<Self>, Reading) {
+        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
     }
 
     #[inline(always)]
-    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        self.standing(meter, now)
+    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
+        account
     }
 }
 
 impl Inline for Windows {
+    type Account = Reading;
+
     #[inline(always)]
-    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
-        Some(Code::of_window(meter, limits))
+    fn code(meter: &Meter) -> Option<Code<'_>> {
+        Some(Code::new(meter))
     }
 
     #[inline(always)]
@@ -149,20 +200,28 @@ impl Inline for Windows {
     }
 
     #[inline(always)]
-    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        self.evaluate(meter, ask, now)
+    fn weigh(
+        self,
+        meter: &Meter,
+        ask: Ask,
+        now: Timestamp,
+        takes: bool,
+    ) -> (Option<Self>, Reading) {
+        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
     }
 
     #[inline(always)]
-    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        self.standing(meter, now)
+    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
+        account
     }
 }
 
 impl Inline for Debt {
+    type Account = Reading;
+
     #[inline(always)]
-    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
-        Code::of_bucket(meter, limits)
+    fn code(meter: &Meter) -> Option<Code<'_>> {
+        meter.number().map(|_| Code::new(meter))
     }
 
     #[inline(always)]
@@ -182,7 +241,7 @@ impl Inline for Debt {
         if words.is_beside() {
             return None;
         }
-        let limit = code.limit_of((words.0 >> LIMIT_SHIFT) % LIMIT_IDS as u64);
+        let limit = code.limit_of((words.0 >> LIMIT_SHIFT) as u16 % NUMBERS as u16);
         let bits = fraction_bits(limit, words.0 & FRACTIONAL != 0);
         let fraction = words.1 & ((1 << bits) - 1);
         let clear = words.stale_at().saturating_sub(u64::from(fraction > 0));
@@ -191,20 +250,30 @@ impl Inline for Debt {
     }
 
     #[inline(always)]
-    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        self.evaluate(meter, ask, now)
+    fn weigh(
+        self,
+        meter: &Meter,
+        ask: Ask,
+        now: Timestamp,
+        takes: bool,
+    ) -> (Option<Self>, Reading) {
+        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
     }
 
     #[inline(always)]
-    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        self.standing(meter, now)
+    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
+        account
     }
 }
 
 impl Inline for WholeDebt {
+    // What is owed before the charge.
+    type Account = u64;
+
     #[inline(always)]
-    fn code<'a>(meter: &'a Meter, limits: &'a Limits) -> Option<Code<'a>> {
-        Code::of_bucket(meter, limits)
+    fn code(meter: &Meter) -> Option<Code<'_>> {
+        // Those that suit have a number.
+        Some(Code::new(meter))
     }
 
     #[inline(always)]
@@ -222,13 +291,26 @@ impl Inline for WholeDebt {
     }
 
     #[inline(always)]
-    fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        self.evaluate(meter, ask, now)
+    fn weigh(self, meter: &Meter, ask: Ask, now: Timestamp, _: bool) -> (Option<Self>, u64) {
+        let owed = self.owed(now);
+        (Self::charged(owed, meter, ask.max.get(), now), owed)
     }
 
     #[inline(always)]
-    fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        self.standing(meter, now)
+    fn reading(owed: u64, meter: &Meter, ask: Ask, came: Came) -> Reading {
+        let units = ask.max.get();
+        let delay = Self::delay(owed, meter);
+        match came {
+            Came::Taken => {
+                let after = Self::standing(Self::with(owed, meter, units), meter);
+                reading(meter, after, Retry::Now, delay, units)
+            }
+            Came::Fitting => reading(meter, Self::standing(owed, meter), Retry::Now, delay, 0),
+            Came::Refused => {
+                let retry = Self::retry(owed, meter, units);
+                reading(meter, Self::standing(owed, meter), retry, Micros::ZERO, 0)
+            }
+        }
     }
 }
 
@@ -265,106 +347,45 @@ pub(super) fn decode(words: Words, code: Code<'_>) -> Option<State> {
 #[derive(Clone, Copy)]
 pub(super) struct Code<'a> {
     meter: &'a Meter,
-    limits: &'a Limits,
-    // What the upper bits of the first word are for a bucket under the meter's own limit, looked up
-    // once: nearly every state is under it.
+    // What the upper bits of the first word are for a bucket under the meter's own limit: nearly
+    // every state is under it.
     tag: u64,
 }
 
 impl<'a> Code<'a> {
     /// What it takes for the states of a meter's algorithm. A bucket whose limit has no number can be
     /// read, for it may have been written under another limit, but not written.
-    pub(super) fn new(meter: &'a Meter, limits: &'a Limits) -> Self {
-        match meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                Self { meter, limits, tag: limits.tag(meter.limit()).unwrap_or(NO_TAG) }
-            }
-            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingWindow => {
-                Self::of_window(meter, limits)
-            }
-        }
-    }
-
     #[inline(always)]
-    fn of_bucket(meter: &'a Meter, limits: &'a Limits) -> Option<Self> {
-        Some(Self { meter, limits, tag: limits.tag(meter.limit())? })
-    }
-
-    #[inline(always)]
-    fn of_window(meter: &'a Meter, limits: &'a Limits) -> Self {
-        Self { meter, limits, tag: 0 }
+    pub(super) fn new(meter: &'a Meter) -> Self {
+        Self { meter, tag: tag(meter.number()).unwrap_or(NO_TAG) }
     }
 
     #[inline(always)]
     fn tag_of(self, limit: u64) -> Option<u64> {
         match limit == self.meter.limit() {
             true => (self.tag != NO_TAG).then_some(self.tag),
-            false => self.limits.tag(limit),
+            false => tag(number_of(limit)),
         }
     }
 
     #[inline(always)]
-    fn limit_of(self, id: u64) -> u64 {
-        match self.tag >> LIMIT_SHIFT == id {
+    fn limit_of(self, number: u16) -> u64 {
+        match self.meter.number() == Some(number) {
             true => self.meter.limit(),
-            false => self.limits.limit(id as usize),
+            false => limit_of(number),
         }
     }
 }
 
-/// Numbers for limits: buckets remember which limit they were written under, and there are far fewer
-/// limits than buckets.
-///
-/// The first five hundred get a number each, for good; buckets with other limits lie beside the table.
-pub(super) struct Limits {
-    // Where a limit may stand is given by its low bits; 0: free.
-    known: [AtomicU64; LIMIT_IDS],
-}
-
-/// Places looked at for a limit.
-const PROBES: usize = 8;
-
-impl Limits {
-    pub(super) fn new() -> Self {
-        Self { known: std::array::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    /// The number of `limit` where it stands in a word, or `None` if there is none left for it.
-    #[inline(always)]
-    fn tag(&self, limit: u64) -> Option<u64> {
-        // People's limits differ in their low bits well enough.
-        let first = limit % LIMIT_IDS as u64;
-        let id = match self.limit(first as usize) == limit {
-            true => first,
-            false => self.probe(first, limit)?,
-        };
-        Some(id << LIMIT_SHIFT)
-    }
-
-    /// Looks for `limit` from its first place on, and gives it the first that is free.
-    #[cold]
-    #[inline(never)]
-    fn probe(&self, first: u64, limit: u64) -> Option<u64> {
-        (first..first + PROBES as u64).map(|id| id % LIMIT_IDS as u64).find(|&id| {
-            let known = &self.known[id as usize];
-            match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => true,
-                Err(other) => other == limit,
-            }
-        })
-    }
-
-    /// The limit with this number; zero if there is none.
-    #[inline(always)]
-    fn limit(&self, id: usize) -> u64 {
-        self.known[id % LIMIT_IDS].load(Ordering::Relaxed)
-    }
+/// A number where it stands in a word.
+#[inline(always)]
+fn tag(number: Option<u16>) -> Option<u64> {
+    number.map(|number| u64::from(number) << LIMIT_SHIFT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Micros;
 
     /// Numbers of every size up to `most`, round and odd.
     fn numbers(most: u64) -> impl Iterator<Item = u64> + Clone {
@@ -380,8 +401,7 @@ mod tests {
 
     /// Checks that a state which fits comes back as it went in; says whether it fits.
     fn comes_back<T: Inline + std::fmt::Debug + PartialEq>(state: T, meter: &Meter) -> bool {
-        let limits = Limits::new();
-        let code = T::code(meter, &limits).unwrap();
+        let code = T::code(meter).unwrap();
         let words = state.encode(code);
         if let Some(words) = words {
             assert!(!words.is_empty() && words.1 >> SECOND_BITS == 0, "{words:x?}");
@@ -412,12 +432,11 @@ mod tests {
 
     #[test]
     fn whole_debts_are_read_alike_by_both() {
-        let limits = Limits::new();
         let meter = meter(1_000, Algorithm::TokenBucket).unwrap();
         for lasts in numbers(WholeDebt::LONGEST) {
             let whole = WholeDebt { clear: NOW + lasts, lasts };
             assert!(comes_back(whole, &meter));
-            let code = Code::new(&meter, &limits);
+            let code = Code::new(&meter);
             let debt = Debt::decode(whole.encode(code).unwrap(), code).unwrap();
             assert_eq!(debt.parts(), (1_000, NOW, NOW + lasts, 0));
             assert_eq!(debt.encode(code), whole.encode(code));
@@ -426,9 +445,8 @@ mod tests {
 
     #[test]
     fn a_fraction_is_no_whole_debt() {
-        let limits = Limits::new();
         let meter = meter(7, Algorithm::TokenBucket).unwrap();
-        let code = Code::new(&meter, &limits);
+        let code = Code::new(&meter);
         let words = Debt::new(7, NOW, NOW + 5, 3).encode(code).unwrap();
         assert_eq!(WholeDebt::decode(words, code), None);
     }

@@ -211,7 +211,7 @@ impl Table {
     /// Forgets a key. Only under the lock.
     pub(super) fn remove(&self, slot: Slot<'_>) {
         self.discard_side(slot);
-        slot.set_state(Words::EMPTY);
+        slot.clear();
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -386,7 +386,7 @@ fn fill<'t>(
     for slot in slots {
         match entries.next() {
             Some((fingerprint, words)) => slot.set(fingerprint, words),
-            None => slot.set_state(Words::EMPTY),
+            None => slot.clear(),
         }
     }
 }
