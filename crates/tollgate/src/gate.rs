@@ -28,7 +28,7 @@ mod reset;
 mod settlement;
 
 pub use admission::{Admission, Reason};
-pub use deferred::Deferred;
+pub use deferred::{Deferred, MustWait};
 
 /// The store that decides for rules with [`Fallback::Local`] while the real
 /// one cannot be asked.
@@ -192,23 +192,21 @@ impl<S: Store> Gate<S> {
     /// The admission with the store's decision, or the fallbacks' if there is none.
     #[inline(always)]
     fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
-        match answer {
-            // Outcomes are told apart by their place, so an answer of another length is none.
-            Ok(decision) if decision.outcomes().len() == asked.charges.set().len() => {
-                asked.answered(decision)
+        match asked.check(answer) {
+            Ok(decision) => asked.answered(decision),
+            Err(error) => {
+                let decision = self.fall_back(&asked);
+                Admission { store_error: Some(Arc::new(error)), ..asked.answered(decision) }
             }
-            Ok(_) => self.fall_back(asked, StoreError::new(StoreErrorKind::Protocol)),
-            Err(error) => self.fall_back(asked, error),
         }
     }
 
     /// Has the rules' fallbacks decide.
     #[cold]
-    fn fall_back(&self, asked: Question, error: StoreError) -> Admission {
-        let Question { policy, charges } = &asked;
+    fn fall_back(&self, asked: &Question) -> Decision {
+        let Question { policy, charges } = asked;
         let fallbacks = charges.numbers().iter().map(|&rule| policy.fallback_of(rule)).collect();
-        let decision = fallback::decide(charges.set(), &fallbacks, &self.local);
-        Admission { store_error: Some(error), ..asked.answered(decision) }
+        fallback::decide(charges.set(), &fallbacks, &self.local)
     }
 }
 
@@ -258,14 +256,40 @@ impl Question {
         costs: &Costs<'_>,
         op: impl Fn(Cost) -> Op,
     ) -> (Self, Option<Ground>) {
-        let mut charges = Charges::default();
-        let ground = policy.charge(subject, costs, op, &mut charges);
-        (Self { policy, charges }, ground)
+        let mut question = Self { policy, charges: Charges::default() };
+        let ground = question.resolve(subject, costs, op);
+        (question, ground)
+    }
+
+    /// Asks what the policy makes of a request, instead of whatever was asked before.
+    #[inline(always)]
+    fn resolve(
+        &mut self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Option<Ground> {
+        if !self.charges.set().is_empty() {
+            self.charges = Charges::default();
+        }
+        self.policy.charge(subject, costs, op, &mut self.charges)
     }
 
     /// A question by the same policy, without charges so far.
     fn without_charges(&self) -> Self {
         Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
+    }
+
+    /// An answer, if it is one. Outcomes are told apart by their place, so one of another length is
+    /// none.
+    #[inline(always)]
+    fn check(&self, answer: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
+        match answer {
+            Ok(decision) if decision.outcomes().len() != self.charges.set().len() => {
+                Err(StoreError::new(StoreErrorKind::Protocol))
+            }
+            answer => answer,
+        }
     }
 
     /// The admission where the policy decides alone.

@@ -42,26 +42,39 @@ impl AddressText {
     }
 
     fn of_v4(address: Ipv4Addr) -> Self {
-        let mut text = [0; ROOM];
-        let mut length = 0;
-        let mut push = |byte| {
-            text[length] = byte;
-            length += 1;
-        };
+        // Put together before it is written: what was just written byte by byte has to be waited for
+        // by whoever reads it in words.
+        let (mut word, mut length) = (0_u128, 0);
         for octet in address.octets() {
-            if octet >= 100 {
-                push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                push(b'0' + octet / 10 % 10);
-            }
-            push(b'0' + octet % 10);
-            push(b'.');
+            let spelled = OCTETS[usize::from(octet)];
+            word |= u128::from(spelled) << (8 * length);
+            length += 4 - spelled.leading_zeros() as usize / 8;
         }
+        let mut text = [0; ROOM];
+        text[..16].copy_from_slice(&word.to_le_bytes());
         // The last is followed by nothing; its dot lies beyond the text.
         Self { text, length: length - 1 }
     }
 }
+
+/// Every octet in decimal, followed by a dot: the first digit in the lowest byte.
+const OCTETS: [u32; 256] = {
+    let mut octets = [0; 256];
+    let mut octet = 0;
+    while octet < octets.len() {
+        let (mut spelled, mut rest) = (b'.' as u32, octet as u32);
+        loop {
+            spelled = spelled << 8 | (b'0' as u32 + rest % 10);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        octets[octet] = spelled;
+        octet += 1;
+    }
+    octets
+};
 
 #[cfg(test)]
 mod tests {

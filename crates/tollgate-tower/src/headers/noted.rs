@@ -1,10 +1,10 @@
 //! One limit of a rule in the eleventh draft, as far as it is the same in every answer.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use tollgate::{Meter, Outcome, Rule};
 
 use super::name::push_name;
-use super::{RATELIMIT, RATELIMIT_POLICY, Text, push_limit, push_standing};
+use super::{Text, push_limit, push_standing};
 
 /// What is noted down beside a rule: written for the first request that meets it alone. Where it has
 /// other quotas for others (by tier, or by override), theirs are spelled anew each time.
@@ -16,24 +16,21 @@ struct Noted {
     name: HeaderValue,
 }
 
-/// Hands over the fields of an enforced charge that is alone in its set, if they are noted down.
-#[inline]
-pub(super) fn put(
+/// The `RateLimit-Policy` and `RateLimit` of an enforced charge that is alone in its set, if its limit
+/// is noted down.
+#[inline(always)]
+pub(super) fn fields(
     (rule, meter, outcome): (&Rule, &Meter, &Outcome),
-    put: &mut impl FnMut(HeaderName, HeaderValue),
-) -> bool {
+) -> Option<(HeaderValue, Option<HeaderValue>)> {
     let noted = rule.note(|| Noted::new(rule.name(), meter));
-    let Some(noted) = noted.filter(|noted| noted.meter == *meter) else {
-        return false;
-    };
-    put(RATELIMIT_POLICY, noted.limit.clone());
-    if let Some(reading) = &outcome.reading {
+    let noted = noted.filter(|noted| noted.meter == *meter)?;
+    let standing = outcome.reading.as_ref().map(|reading| {
         let mut standing = Text::new();
         standing.push_ascii(noted.name.as_bytes());
         push_standing(&mut standing, reading);
-        put(RATELIMIT, standing.to_value());
-    }
-    true
+        standing.to_value()
+    });
+    Some((noted.limit.clone(), standing))
 }
 
 impl Noted {
