@@ -165,7 +165,7 @@ impl<'a> View<'a> {
             if let Some(reading) = &outcome.reading {
                 push_comma(&mut standings);
                 push_name(&mut standings, index, policy.name);
-                push_standing(&mut standings, reading);
+                push_standing(&mut standings, Standing::of(reading));
             }
         }
         put_list(put, RATELIMIT_POLICY, &limits);
@@ -296,10 +296,24 @@ fn push_limit(list: &mut Text, meter: &Meter) {
     push_parameter(list, ";w=", window_secs(meter));
 }
 
+/// What is told of a client's standing under a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    remaining: u64,
+    wait_secs: u64,
+}
+
+impl Standing {
+    #[inline]
+    fn of(reading: &Reading) -> Self {
+        Self { remaining: reading.remaining, wait_secs: wait(reading).as_secs_ceil() }
+    }
+}
+
 /// The standing under a named policy.
-fn push_standing(list: &mut Text, reading: &Reading) {
-    push_parameter(list, ";r=", reading.remaining);
-    push_parameter(list, ";t=", wait(reading).as_secs_ceil());
+fn push_standing(list: &mut Text, standing: Standing) {
+    push_parameter(list, ";r=", standing.remaining);
+    push_parameter(list, ";t=", standing.wait_secs);
 }
 
 #[inline(always)]

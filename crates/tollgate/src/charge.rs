@@ -193,6 +193,16 @@ impl<'a> ChargeSet<'a> {
         Ok(self.charges.len() - 1)
     }
 
+    /// Adds a charge on a bucket the set does not have, if there is room.
+    #[inline]
+    pub(crate) fn push_distinct(&mut self, charge: Charge<'a>) -> Option<&mut Charge<'a>> {
+        if self.charges.len() == Self::MAX {
+            return None;
+        }
+        self.charges.push(charge);
+        self.charges.last_mut()
+    }
+
     /// The charges, in the order of their outcomes.
     pub fn charges(&self) -> &[Charge<'a>] {
         &self.charges

@@ -192,9 +192,10 @@ impl<S: Store> Gate<S> {
     /// The admission with the store's decision, or the fallbacks' if there is none.
     #[inline(always)]
     fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
-        match asked.check(answer) {
-            Ok(decision) => asked.answered(decision),
-            Err(error) => {
+        match answer {
+            Ok(decision) if asked.is_answered_by(&decision) => asked.answered(decision),
+            answer => {
+                let error = answer.err().unwrap_or_else(no_answer);
                 let decision = self.fall_back(&asked);
                 Admission { store_error: Some(Arc::new(error)), ..asked.answered(decision) }
             }
@@ -239,6 +240,10 @@ fn take(cost: Cost) -> Op {
     Op::Take(Ask::exactly(cost))
 }
 
+fn no_answer() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol)
+}
+
 /// Charges on their way to a store.
 #[derive(Clone, Debug)]
 struct Question {
@@ -280,16 +285,11 @@ impl Question {
         Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
     }
 
-    /// An answer, if it is one. Outcomes are told apart by their place, so one of another length is
-    /// none.
+    /// Whether a decision is an answer. Outcomes are told apart by their place, so one of another length
+    /// is none.
     #[inline(always)]
-    fn check(&self, answer: Result<Decision, StoreError>) -> Result<Decision, StoreError> {
-        match answer {
-            Ok(decision) if decision.outcomes().len() != self.charges.set().len() => {
-                Err(StoreError::new(StoreErrorKind::Protocol))
-            }
-            answer => answer,
-        }
+    fn is_answered_by(&self, decision: &Decision) -> bool {
+        decision.outcomes().len() == self.charges.set().len()
     }
 
     /// The admission where the policy decides alone.

@@ -162,7 +162,7 @@ impl<'a> Key<'a> {
 }
 
 /// What follows an axis.
-#[inline]
+#[inline(always)]
 fn push_value(value: KeyPart<'_>, into: &mut Text<'_>) {
     match value {
         KeyPart::Plain(value) => {

@@ -220,9 +220,7 @@ impl Policy {
             let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {
-                    compiled.charge(&facts, &self.digester, op(cost), |charge| {
-                        charges.push(charge, rule as u32);
-                    });
+                    compiled.charge(&facts, &self.digester, op(cost), (charges, rule as u32));
                 }
                 Reach::Denies(axis) => {
                     *charges = Charges::default();

@@ -1,36 +1,29 @@
 //! One limit of a rule in the eleventh draft, as far as it is the same in every answer.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
-use tollgate::{Meter, Outcome, Rule};
+use tollgate::{Meter, Rule};
 
 use super::name::push_name;
-use super::{Text, push_limit, push_standing};
+use super::{Standing, Text, push_limit, push_standing};
 
 /// What is noted down beside a rule: written for the first request that meets it alone. Where it has
 /// other quotas for others (by tier, or by override), theirs are spelled anew each time.
-struct Noted {
+#[derive(Debug)]
+pub(crate) struct Noted {
     meter: Meter,
     /// The whole `RateLimit-Policy`.
-    limit: HeaderValue,
+    pub(super) limit: HeaderValue,
     /// The name, in quotes.
     name: HeaderValue,
 }
 
-/// The `RateLimit-Policy` and `RateLimit` of an enforced charge that is alone in its set, if its limit
-/// is noted down.
+/// The note of a rule, if it is about this limit.
 #[inline(always)]
-pub(super) fn fields(
-    (rule, meter, outcome): (&Rule, &Meter, &Outcome),
-) -> Option<(HeaderValue, Option<HeaderValue>)> {
-    let noted = rule.note(|| Noted::new(rule.name(), meter));
-    let noted = noted.filter(|noted| noted.meter == *meter)?;
-    let standing = outcome.reading.as_ref().map(|reading| {
-        let mut standing = Text::new();
-        standing.push_ascii(noted.name.as_bytes());
-        push_standing(&mut standing, reading);
-        standing.to_value()
-    });
-    Some((noted.limit.clone(), standing))
+pub(super) fn find<'r>(rule: &'r Rule, meter: &Meter) -> Option<&'r Arc<Noted>> {
+    let noted = rule.note(|| Arc::new(Noted::new(rule.name(), meter)));
+    noted.filter(|noted| noted.meter == *meter)
 }
 
 impl Noted {
@@ -41,5 +34,12 @@ impl Noted {
         let name = text.to_value();
         push_limit(&mut text, meter);
         Self { meter: *meter, limit: text.to_value(), name }
+    }
+    /// The `RateLimit` of this standing under the limit.
+    pub(super) fn spell(&self, standing: Standing) -> HeaderValue {
+        let mut text = Text::new();
+        text.push_ascii(self.name.as_bytes());
+        push_standing(&mut text, standing);
+        text.to_value()
     }
 }

@@ -1,21 +1,23 @@
 //! What an answer will tell, kept until there is one.
 
 use std::mem;
+use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use tollgate::{Admission, Enforcement};
 
 use super::merge::{append, mend};
-use super::{Dialect, Fields, RATELIMIT, RATELIMIT_POLICY, noted, render_admission};
+use super::noted::{self, Noted};
+use super::{Dialect, Fields, RATELIMIT, RATELIMIT_POLICY, Standing, render_admission};
 
 /// Fields for an answer that is not there yet.
 #[derive(Debug, Default)]
 pub(crate) enum Told {
     #[default]
     Nothing,
-    /// One limit in the eleventh draft, by far the most common. Without numbers there is no standing
-    /// under it.
-    One { limit: Option<HeaderValue>, standing: Option<HeaderValue> },
+    /// One limit in the eleventh draft, by far the most common, spelled when it is put. Without numbers
+    /// there is no standing under it.
+    One { noted: Arc<Noted>, standing: Option<Standing> },
     Any(Fields),
 }
 
@@ -30,18 +32,19 @@ impl Told {
     }
 
     /// Puts it into the headers of an answer, joined with what an inner layer may have told there.
-    /// Nothing is left of it; and it is not moved for that, for it is not small.
     #[inline]
     pub(crate) fn put(&mut self, headers: &mut HeaderMap) {
         match self {
             Self::Nothing => {}
-            Self::One { limit, standing } => {
+            Self::One { noted, standing } => {
                 // Most often there is no inner layer. So fields are put in their places, and only
                 // where something was already is one made of both.
-                if limit.take().is_some_and(|limit| headers.append(RATELIMIT_POLICY, limit)) {
+                if headers.append(RATELIMIT_POLICY, noted.limit.clone()) {
                     mend(headers, RATELIMIT_POLICY);
                 }
-                if standing.take().is_some_and(|standing| headers.append(RATELIMIT, standing)) {
+                if let Some(standing) = standing
+                    && headers.append(RATELIMIT, noted.spell(*standing))
+                {
                     mend(headers, RATELIMIT);
                 }
             }
@@ -62,6 +65,6 @@ fn one(admission: &Admission, dialect: Dialect) -> Option<Told> {
     if charges.next().is_some() || outcome.enforcement == Enforcement::Shadow {
         return None;
     }
-    let (limit, standing) = noted::fields((rule, &charge.meter, outcome))?;
-    Some(Told::One { limit: Some(limit), standing })
+    let noted = Arc::clone(noted::find(rule, &charge.meter)?);
+    Some(Told::One { noted, standing: outcome.reading.as_ref().map(Standing::of) })
 }

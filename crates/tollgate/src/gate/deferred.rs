@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::admission::alone;
-use super::{Admission, Gate, Question, take};
+use super::{Admission, Gate, Question, no_answer, take};
 use crate::policy::{Charges, Ground};
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
@@ -94,13 +94,17 @@ impl<S: Store> Gate<S> {
         if let Some(found) = found {
             *decision = alone(found.verdict());
         } else {
-            let answer = self.limiter.store().decide_now(asked.charges.set()).ok_or(MustWait)?;
-            *decision = asked.check(answer).unwrap_or_else(|error| {
-                *store_error = Some(Arc::new(error));
-                self.fall_back(asked)
-            });
+            match self.limiter.store().decide_now(asked.charges.set()) {
+                Some(Ok(answer)) if asked.is_answered_by(&answer) => *decision = answer,
+                Some(answer) => {
+                    let error = answer.err().unwrap_or_else(no_answer);
+                    *store_error = Some(Arc::new(error));
+                    *decision = self.fall_back(asked);
+                }
+                None => return Err(MustWait),
+            }
         }
-        Ok(deferred.filter(|_| admission.is_allowed()))
+        Ok(deferred.filter(|_| decision.is_allowed()))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.

@@ -38,23 +38,24 @@ impl Stem {
         Self { start, pieces, near: place_of_near }
     }
 
-    /// The key of a subject with these values, one for each axis.
-    #[inline]
-    pub(crate) fn key<'v>(&self, values: impl IntoIterator<Item = KeyPart<'v>>) -> Key<'static> {
-        let mut key = self.start.clone();
+    /// What all keys start with; to be finished by [adding](Stem::add) a value for each axis, in order.
+    pub(crate) fn start(&self) -> &Key<'static> {
+        &self.start
+    }
+
+    /// Adds the value of the axis at `place` to a key.
+    #[inline(always)]
+    pub(crate) fn add(&self, key: &mut Key<'static>, place: usize, value: KeyPart<'_>) {
         // An axis begins after a separator, the first after the rule's name.
         let mut start = 1 + usize::from(key.scope);
-        for (place, value) in values.into_iter().enumerate() {
-            if let Some(piece) = place.checked_sub(1).and_then(|place| self.pieces.get(place)) {
-                start = 1 + key.text.len();
-                key.text.push(piece);
-            }
-            push_value(value, &mut key.text);
-            if self.near == Some(place) {
-                key.tag = short(start..key.text.len()).unwrap_or(WHOLE);
-            }
+        if let Some(piece) = place.checked_sub(1).and_then(|place| self.pieces.get(place)) {
+            start = 1 + key.text.len();
+            key.text.push(piece);
         }
-        key
+        push_value(value, &mut key.text);
+        if self.near == Some(place) {
+            key.tag = short(start..key.text.len()).unwrap_or(WHOLE);
+        }
     }
 }
 
@@ -81,8 +82,10 @@ mod tests {
                 let axes = &axes[..count];
                 let values = || parts.iter().copied().cycle().skip(first).take(count);
                 let stem = Stem::new("per:rule", axes.iter().copied(), near);
+                let mut key = stem.start().clone();
+                values().enumerate().for_each(|(place, value)| stem.add(&mut key, place, value));
                 let pairs = axes.iter().copied().zip(values());
-                assert_eq!(stem.key(values()), Key::of_rule_near("per:rule", pairs, near));
+                assert_eq!(key, Key::of_rule_near("per:rule", pairs, near));
             }
         }
     }
