@@ -251,6 +251,7 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// The address of whoever sent a request.
+    #[inline]
     fn client(&self, request: &impl Head) -> Client {
         self.checks.look_once(Check::AxisWithoutSource, || {
             let policy = self.gate.policy();

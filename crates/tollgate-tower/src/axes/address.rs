@@ -1,7 +1,7 @@
 //! An address as text, without the heap.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest there is: of IPv6, eight groups of four digits.
 const LONGEST: usize = 39;
@@ -20,18 +20,12 @@ pub(crate) struct AddressText {
 }
 
 impl AddressText {
+    #[inline]
     pub(crate) fn new(address: IpAddr) -> Self {
         match address {
             // Most requests have one, and it is spelled without the machinery of formatting.
             IpAddr::V4(address) => Self::of_v4(address),
-            IpAddr::V6(address) => {
-                let mut text = [0; ROOM];
-                let mut rest = &mut text[..];
-                // There is room for every address.
-                let _ = write!(rest, "{address}");
-                let length = ROOM - rest.len();
-                Self { text, length }
-            }
+            IpAddr::V6(address) => Self::of_v6(address),
         }
     }
 
@@ -41,6 +35,17 @@ impl AddressText {
         text.get(..self.length).unwrap_or_default()
     }
 
+    #[inline(never)]
+    fn of_v6(address: Ipv6Addr) -> Self {
+        let mut text = [0; ROOM];
+        let mut rest = &mut text[..];
+        // There is room for every address.
+        let _ = write!(rest, "{address}");
+        let length = ROOM - rest.len();
+        Self { text, length }
+    }
+
+    #[inline]
     fn of_v4(address: Ipv4Addr) -> Self {
         // Put together before it is written: what was just written byte by byte has to be waited for
         // by whoever reads it in words.

@@ -87,22 +87,25 @@ impl<S: Store> Gate<S> {
         admission: &mut Admission,
     ) -> Result<Option<Deferred>, MustWait> {
         let Admission { decision, asked, ground, store_error } = admission;
-        let found = asked.resolve(subject, costs, take);
-        let (deferred, found) = asked.put_off(found);
-        *ground = found;
+        let mut found = asked.resolve(subject, costs, take);
+        let mut deferred = None;
+        if !asked.is_critical() {
+            (deferred, found) = asked.put_off(found);
+        }
         *store_error = None;
         if let Some(found) = found {
-            *decision = alone(found.verdict());
-        } else {
-            match self.limiter.store().decide_now(asked.charges.set()) {
-                Some(Ok(answer)) if asked.is_answered_by(&answer) => *decision = answer,
-                Some(answer) => {
-                    let error = answer.err().unwrap_or_else(no_answer);
-                    *store_error = Some(Arc::new(error));
-                    *decision = self.fall_back(asked);
-                }
-                None => return Err(MustWait),
+            (*ground, *decision) = (Some(found), alone(found.verdict()));
+            return Ok(deferred.filter(|_| decision.is_allowed()));
+        }
+        *ground = None;
+        match self.limiter.store().decide_now(asked.charges.set()) {
+            Some(Ok(answer)) if asked.is_answered_by(&answer) => *decision = answer,
+            Some(answer) => {
+                let error = answer.err().unwrap_or_else(no_answer);
+                *store_error = Some(Arc::new(error));
+                *decision = self.fall_back(asked);
             }
+            None => return Err(MustWait),
         }
         Ok(deferred.filter(|_| decision.is_allowed()))
     }
@@ -114,16 +117,20 @@ impl<S: Store> Gate<S> {
 }
 
 impl Question {
+    /// Whether all of it has to be asked now.
+    #[inline(always)]
+    fn is_critical(&self) -> bool {
+        self.charges.numbers().iter().all(|&rule| self.policy.is_critical(rule))
+    }
+
     /// Takes out what need not be asked now. If that is everything, there is a ground to ask nothing.
     #[inline]
     fn put_off(&mut self, ground: Option<Ground>) -> (Option<Deferred>, Option<Ground>) {
-        match self.charges.numbers().iter().all(|&rule| self.policy.is_critical(rule)) {
-            true => (None, ground),
-            false => {
-                let deferred = self.split();
-                (Some(deferred), self.charges.set().is_empty().then_some(Ground::NoRule))
-            }
+        if self.is_critical() {
+            return (None, ground);
         }
+        let deferred = self.split();
+        (Some(deferred), self.charges.set().is_empty().then_some(Ground::NoRule))
     }
 
     #[cold]

@@ -3,9 +3,8 @@
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// As many bytes as are kept in place: enough for a rule of ordinary name that goes by address. With
-/// their number and the kind of text they fill five words.
-const IN_PLACE: usize = 38;
+/// As many bytes as are kept in place: enough for a rule of ordinary name that goes by address.
+const IN_PLACE: usize = 32;
 
 /// The bytes of a key.
 #[derive(Clone)]
@@ -15,10 +14,12 @@ pub(super) enum Text<'a> {
     Owned(Vec<u8>),
 }
 
-/// Few bytes.
+/// Few bytes. Their number has a word to itself, so that all of it lies in whole words and is copied
+/// by them.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct Short {
-    length: u8,
+    length: usize,
     bytes: [u8; IN_PLACE],
 }
 
@@ -54,18 +55,17 @@ impl Text<'_> {
 
 impl Short {
     fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+        self.bytes.get(..self.length).unwrap_or_default()
     }
 
     /// Adds bytes if there is room for them.
     #[inline(always)]
     fn push(&mut self, bytes: &[u8]) -> bool {
-        let start = usize::from(self.length);
-        let Some(room) = self.bytes.get_mut(start..start + bytes.len()) else {
+        let Some(room) = self.bytes.get_mut(self.length..self.length + bytes.len()) else {
             return false;
         };
         room.copy_from_slice(bytes);
-        self.length += bytes.len() as u8;
+        self.length += bytes.len();
         true
     }
 }
