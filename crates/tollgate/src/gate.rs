@@ -8,6 +8,7 @@
 //! ```
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::algorithm::Ask;
@@ -69,6 +70,9 @@ const LOCAL_LOG_ENTRIES: usize = 1_000_000;
 /// ```
 #[derive(Debug)]
 pub struct Gate<S> {
+    // Most gates keep the policy they were made with, and then nobody takes the lock.
+    first: Arc<Policy>,
+    is_replaced: AtomicBool,
     // Replaced whole; a reader holds the lock only to copy the pointer.
     policy: RwLock<Arc<Policy>>,
     limiter: Limiter<S>,
@@ -89,8 +93,11 @@ impl<S: Store> Gate<S> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let bounds =
             MemoryStoreBuilder::default().max_keys(LOCAL_KEYS).max_log_entries(LOCAL_LOG_ENTRIES);
+        let first = policy.into();
         Self {
-            policy: RwLock::new(policy.into()),
+            policy: RwLock::new(Arc::clone(&first)),
+            first,
+            is_replaced: AtomicBool::new(false),
             limiter: Limiter::new(store),
             local: Local { store: bounds.build_with_clock(clock), replicas: NonZeroU32::MIN },
         }
@@ -112,7 +119,16 @@ impl<S: Store> Gate<S> {
     }
 
     /// The policy in force.
+    #[inline]
     pub fn policy(&self) -> Arc<Policy> {
+        // In one order with the store, lest anybody who asks after it finds the old policy.
+        match self.is_replaced.load(Ordering::SeqCst) {
+            false => Arc::clone(&self.first),
+            true => self.replaced(),
+        }
+    }
+
+    fn replaced(&self) -> Arc<Policy> {
         // Nothing panics while holding the lock, and what it guards is never half written.
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&policy)
@@ -126,6 +142,7 @@ impl<S: Store> Gate<S> {
     pub fn set_policy(&self, policy: impl Into<Arc<Policy>>) -> Arc<Policy> {
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, policy.into());
+        self.is_replaced.store(true, Ordering::SeqCst);
         drop(current);
         self.limiter.store().forget_refusals();
         before

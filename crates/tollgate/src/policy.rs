@@ -208,7 +208,8 @@ impl Policy {
         op: impl Fn(Cost) -> Op,
         charges: &mut Charges,
     ) -> Option<Ground> {
-        let facts = Facts::new(&self.axes, &self.units, subject, costs);
+        let mut facts = Facts::none();
+        facts.learn(&self.axes, &self.units, subject, costs);
         if let Some(entry) = list::find(&self.deny, &facts) {
             return Some(Ground::Denylisted { entry });
         }

@@ -8,6 +8,9 @@ const LONGEST: usize = 39;
 
 const _: () = assert!(LONGEST <= ROOM, "there is room for every address");
 
+/// Room for every address of IPv4, and the dot behind it.
+const SHORT: usize = 16;
+
 /// As much room as is checked to be text in whole words.
 const ROOM: usize = 48;
 
@@ -30,8 +33,9 @@ impl AddressText {
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        // The room beyond is zeros, which are text too.
-        let text = str::from_utf8(&self.text).unwrap_or_default();
+        // The room beyond is zeros, which are text too. It is seldom needed.
+        let room = if self.length <= SHORT { SHORT } else { ROOM };
+        let text = str::from_utf8(&self.text[..room]).unwrap_or_default();
         text.get(..self.length).unwrap_or_default()
     }
 
@@ -56,7 +60,7 @@ impl AddressText {
             length += 4 - spelled.leading_zeros() as usize / 8;
         }
         let mut text = [0; ROOM];
-        text[..16].copy_from_slice(&word.to_le_bytes());
+        text[..SHORT].copy_from_slice(&word.to_le_bytes());
         // The last is followed by nothing; its dot lies beyond the text.
         Self { text, length: length - 1 }
     }

@@ -67,9 +67,15 @@ impl<S: Store> Gate<S> {
     /// those whom no rule applies to.
     #[inline]
     pub fn open(&self) -> Box<Admission> {
-        let asked = Question { policy: self.policy(), charges: Charges::default() };
         // The place first, so that it is written there and not moved.
-        Box::write(Box::new_uninit(), asked.decided(Ground::NoRule))
+        let place = Box::new_uninit();
+        let admission = Admission {
+            decision: alone(Ground::NoRule.verdict()),
+            asked: Question { policy: self.policy(), charges: Charges::default() },
+            ground: Some(Ground::NoRule),
+            store_error: None,
+        };
+        Box::write(place, admission)
     }
 
     /// Decides an [open](Gate::open) admission as [`admit_deferring`](Gate::admit_deferring) would, by
