@@ -361,11 +361,7 @@ const PLAIN_BY_HAND: Table = {
 #[inline]
 fn escape(text: &[u8], plain: &Table, into: &mut impl Push) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    // Most values are plain from end to end, which is seen sooner without looking for where they are
-    // not. Otherwise whole runs at a time.
-    if text.iter().fold(true, |all, &byte| all & plain[usize::from(byte)]) {
-        return into.push(text);
-    }
+    // Whole runs at a time, for most values are plain from end to end.
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| !plain[usize::from(byte)]) {
         let byte = rest[at];

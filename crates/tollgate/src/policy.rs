@@ -185,7 +185,7 @@ impl Policy {
 
     /// What it makes of a request: the charges to be made, or why none are.
     ///
-    /// Pure. The heap is touched only for the keys of rules that apply (and where subjects, sets, or
+    /// Pure. The heap is touched only for long keys of rules that apply (and where subjects, sets, or
     /// rules that ask for the same value are too many to be kept inline), never for a rule that does
     /// not. It costs what the rules cost that could apply, not what all of them would.
     pub fn resolve(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Resolution {

@@ -17,7 +17,10 @@ pub(crate) enum Told {
     Nothing,
     /// One limit in the eleventh draft, by far the most common, spelled when it is put. Without numbers
     /// there is no standing under it.
-    One { noted: Arc<Noted>, standing: Option<Standing> },
+    One {
+        noted: Arc<Noted>,
+        standing: Option<Standing>,
+    },
     Any(Fields),
 }
 

@@ -109,9 +109,7 @@ where
                 let protocol = Protocol::of(request.headers());
                 Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
             }
-            Prompt::Hold(deferred) => {
-                wait(guard, inner, request, Some((admission, deferred)))
-            }
+            Prompt::Hold(deferred) => wait(guard, inner, request, Some((admission, deferred))),
             Prompt::Ask => wait(guard, inner, request, None),
         };
         Self { stage }

@@ -38,9 +38,10 @@ impl Stem {
         Self { start, pieces, near: place_of_near }
     }
 
-    /// What all keys start with; to be finished by [adding](Stem::add) a value for each axis, in order.
-    pub(crate) fn start(&self) -> &Key<'static> {
-        &self.start
+    /// A key as all start; to be finished by [adding](Stem::add) a value for each axis, in order.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> Key<'static> {
+        Key { text: self.start.text.to_extend(), scope: self.start.scope, tag: WHOLE }
     }
 
     /// Adds the value of the axis at `place` to a key.
@@ -82,7 +83,7 @@ mod tests {
                 let axes = &axes[..count];
                 let values = || parts.iter().copied().cycle().skip(first).take(count);
                 let stem = Stem::new("per:rule", axes.iter().copied(), near);
-                let mut key = stem.start().clone();
+                let mut key = stem.start();
                 values().enumerate().for_each(|(place, value)| stem.add(&mut key, place, value));
                 let pairs = axes.iter().copied().zip(values());
                 assert_eq!(key, Key::of_rule_near("per:rule", pairs, near));

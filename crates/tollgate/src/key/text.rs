@@ -29,6 +29,16 @@ impl Text<'_> {
         Text::InPlace(Short { length: 0, bytes: [0; IN_PLACE] })
     }
 
+    /// The same bytes, with room for as many again as one value commonly has.
+    #[inline(always)]
+    pub(super) fn to_extend(&self) -> Text<'static> {
+        match self {
+            Self::InPlace(short) => Text::InPlace(*short),
+            Self::Borrowed(bytes) => Text::Owned(roomy(bytes, &[])),
+            Self::Owned(bytes) => Text::Owned(roomy(bytes, &[])),
+        }
+    }
+
     pub(super) fn into_owned(self) -> Text<'static> {
         match self {
             Text::Borrowed(bytes) => {
@@ -46,11 +56,18 @@ impl Text<'_> {
         if let Self::Owned(bytes) = self {
             return bytes.extend_from_slice(more);
         }
-        let mut bytes = Vec::with_capacity(2 * IN_PLACE + more.len());
-        bytes.extend_from_slice(self);
-        bytes.extend_from_slice(more);
-        *self = Self::Owned(bytes);
+        *self = Self::Owned(roomy(self, more));
     }
+}
+
+/// Bytes on the heap, with room for more.
+#[cold]
+fn roomy(bytes: &[u8], more: &[u8]) -> Vec<u8> {
+    const ROOM: usize = 64;
+    let mut all = Vec::with_capacity(bytes.len() + more.len() + ROOM);
+    all.extend_from_slice(bytes);
+    all.extend_from_slice(more);
+    all
 }
 
 impl Short {

@@ -104,7 +104,7 @@ impl Compiled {
         let (meters, source) = self.meters(facts);
         let enforcement = self.rule.enforcement();
         for meter in meters {
-            let key = self.stem.start().clone();
+            let key = self.stem.start();
             let charge = Charge { key, meter: *meter, op, enforcement };
             // Spelled where it lies: what was just written is slow to move.
             if let Some(charge) = charges.push(charge, number) {
