@@ -209,6 +209,7 @@ impl Axes {
     }
 
     /// The texts that are asked for of a client at `address`, in the group of `group`.
+    #[inline]
     pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
         Client {
             address: self.asked.whole.then(|| AddressText::new(address)),

@@ -93,11 +93,17 @@ impl ClientIp {
 
     /// The address of the client that asked through `peer`. IPv4 addresses written as IPv6
     /// (`::ffff:192.0.2.1`) are folded.
+    #[inline]
     pub fn find(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let mut client = peer.to_canonical();
-        if !self.trusts(client) {
-            return client;
+        let client = peer.to_canonical();
+        match self.trusted.is_empty() || !self.trusts(client) {
+            true => client,
+            false => self.follow(client, headers),
         }
+    }
+
+    /// The address of the client that asked through a proxy that is trusted.
+    fn follow(&self, mut client: IpAddr, headers: &HeaderMap) -> IpAddr {
         for hop in Hops::new(self.trail, headers) {
             // A hop that is no address hides who asked; then whoever said so is all that is known.
             let Some(address) = hop else {
@@ -112,6 +118,7 @@ impl ClientIp {
     }
 
     /// The address buckets are told apart by: of IPv6 the first address of its group.
+    #[inline]
     pub fn group(&self, address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V6(address) => {

@@ -23,11 +23,13 @@ mod merge;
 mod name;
 mod noted;
 mod text;
+mod told;
 
 pub use dialect::{Dialect, UnknownDialect};
-pub(crate) use merge::{append, tell};
+pub(crate) use merge::append;
 use name::push_name;
 pub(crate) use text::Text;
+pub(crate) use told::Told;
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -89,30 +91,13 @@ pub fn render_admission(admission: &Admission, dialect: Dialect) -> Fields {
 }
 
 /// Hands over the fields that tell an admission, one by one.
-fn spell(admission: &Admission, dialect: Dialect, mut put: impl FnMut(HeaderName, HeaderValue)) {
+fn spell(admission: &Admission, dialect: Dialect, put: impl FnMut(HeaderName, HeaderValue)) {
     let decision = admission.decision();
-    let mut charges = admission.charges();
-    match (charges.next(), charges.next()) {
-        // By far the most common.
-        (Some((rule, charge, outcome)), None) => {
-            let is_noted = dialect == Dialect::Draft11
-                && outcome.enforcement != Enforcement::Shadow
-                && noted::put((rule, &charge.meter, outcome), &mut put);
-            // What is noted is told already; what a refusal adds is not.
-            let rest = if is_noted { Dialect::Off } else { dialect };
-            let policies = &[Policy { name: rule.name(), meter: charge.meter }];
-            if !(is_noted && decision.is_allowed()) {
-                View { decision, policies }.spell(rest, put);
-            }
-        }
-        _ => {
-            let names = names(admission);
-            let policies: SmallVec<[Policy<'_>; 4]> = (admission.charges().zip(&names))
-                .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
-                .collect();
-            View { decision, policies: &policies }.spell(dialect, put);
-        }
-    }
+    let names = names(admission);
+    let policies: SmallVec<[Policy<'_>; 4]> = (admission.charges().zip(&names))
+        .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
+        .collect();
+    View { decision, policies: &policies }.spell(dialect, put);
 }
 
 /// What each of several charges is called.
@@ -180,7 +165,7 @@ impl<'a> View<'a> {
             if let Some(reading) = &outcome.reading {
                 push_comma(&mut standings);
                 push_name(&mut standings, index, policy.name);
-                push_standing(&mut standings, reading);
+                push_standing(&mut standings, Standing::of(reading));
             }
         }
         put_list(put, RATELIMIT_POLICY, &limits);
@@ -311,10 +296,24 @@ fn push_limit(list: &mut Text, meter: &Meter) {
     push_parameter(list, ";w=", window_secs(meter));
 }
 
+/// What is told of a client's standing under a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    remaining: u64,
+    wait_secs: u64,
+}
+
+impl Standing {
+    #[inline]
+    fn of(reading: &Reading) -> Self {
+        Self { remaining: reading.remaining, wait_secs: wait(reading).as_secs_ceil() }
+    }
+}
+
 /// The standing under a named policy.
-fn push_standing(list: &mut Text, reading: &Reading) {
-    push_parameter(list, ";r=", reading.remaining);
-    push_parameter(list, ";t=", wait(reading).as_secs_ceil());
+fn push_standing(list: &mut Text, standing: Standing) {
+    push_parameter(list, ";r=", standing.remaining);
+    push_parameter(list, ";t=", standing.wait_secs);
 }
 
 #[inline(always)]

@@ -49,23 +49,26 @@ pub(crate) struct Reception<S> {
 #[derive(Debug)]
 pub(crate) enum Passage {
     /// It goes on.
-    Pass(Arc<Admission>),
+    Pass(Box<Admission>),
     /// It does not.
-    Refuse(Arc<Admission>, Cause),
+    Refuse(Box<Admission>, Cause),
 }
 
 /// What is clear of a request at once.
 #[derive(Debug)]
 pub(crate) enum Prompt {
-    /// What becomes of it.
-    Clear(Passage),
-    /// That something has to be waited for; with the store's answer, if it has given one.
-    Wait(Option<Asked>),
+    /// It goes on.
+    Pass,
+    /// It does not.
+    Refuse(Cause),
+    /// The store has answered, and the request has to wait; with what is to be charged behind it.
+    Hold(Option<Deferred>),
+    /// The store, or a function, has to be waited for. Nothing was asked.
+    Ask,
 }
 
-/// An admission, and what is to be charged behind it. On the heap from the start: it is shared in the
-/// end, and too large to be handed about until then.
-pub(crate) type Asked = (Arc<Admission>, Option<Deferred>);
+/// An admission, and what is to be charged behind it.
+pub(crate) type Asked = (Box<Admission>, Option<Deferred>);
 
 /// How long refused requests are held.
 #[derive(Clone, Copy, Debug)]
@@ -96,12 +99,12 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.wants_parts() || !self.costs.is_empty()
     }
 
-    /// The passage of a request, as far as it is clear without waiting. Its body has to be set aside if
-    /// [somebody wants that](Self::wants_parts).
+    /// What is clear of a request without waiting; its `admission` is decided unless nothing was asked.
+    /// Its body has to be set aside if [somebody wants that](Self::wants_parts).
     #[inline]
-    pub(crate) fn ask_now(&self, request: &impl Head) -> Prompt {
+    pub(crate) fn ask_now(&self, request: &impl Head, admission: &mut Admission) -> Prompt {
         if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
-            return Prompt::Wait(None);
+            return Prompt::Ask;
         }
         let client = self.client(request);
         let found = request.parts().map(|parts| self.axes.find_all(parts));
@@ -109,16 +112,28 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.describe(&mut subject, request, &client);
         subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
         match request.parts() {
-            None => self.ask_about(&subject, &Costs::default()),
-            Some(parts) => self.ask_about(&subject, &self.costs(parts)),
+            None => self.ask_about(&subject, &Costs::default(), admission),
+            Some(parts) => self.ask_about(&subject, &self.costs(parts), admission),
         }
     }
 
     #[inline]
-    fn ask_about(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Prompt {
-        match self.gate.admit_deferring_now(subject, costs) {
-            Some(asked) => self.without_waiting(asked),
-            None => Prompt::Wait(None),
+    fn ask_about(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        admission: &mut Admission,
+    ) -> Prompt {
+        let Ok(deferred) = self.gate.admit_deferring_now(subject, costs, admission) else {
+            return Prompt::Ask;
+        };
+        match Patience::OfRules.next(admission, Micros::ZERO) {
+            Next::Pass => {
+                self.pass(admission, deferred);
+                Prompt::Pass
+            }
+            Next::Refuse => Prompt::Refuse(self.refuse(admission)),
+            Next::Hold(_) => Prompt::Hold(deferred),
         }
     }
 
@@ -140,29 +155,31 @@ impl<S: Store + 'static> Reception<S> {
         let start = Instant::now();
         let mut place = None;
         loop {
-            let asked = match first.take() {
+            let (admission, deferred) = match first.take() {
                 Some(asked) => asked,
                 None => match self.question(&subject, &costs, place.as_ref()).await {
                     Ok(asked) => asked,
-                    Err(preview) => return Passage::Refuse(Arc::new(preview), Cause::Crowded),
+                    Err(preview) => return Passage::Refuse(preview, Cause::Crowded),
                 },
             };
-            match self.next(asked, patience, start.elapsed().into()) {
-                Next::Done(passage) => return passage,
-                Next::Hold { wait, then } => {
+            match patience.next(&admission, start.elapsed().into()) {
+                Next::Pass => return self.pass_on(admission, deferred),
+                Next::Refuse => return self.turn_away(admission),
+                Next::Hold(wait) => {
                     if place.is_none() {
                         place = self.waiters.enter();
                     }
-                    if place.is_none() {
-                        if let Then::Pass((admission, _)) = &then {
+                    match (place.is_some(), admission.is_allowed()) {
+                        (true, _) => sleep(wait.into()).await,
+                        (false, false) => return self.turn_away(admission),
+                        (false, true) => {
                             // Best effort; what was promised a place in a leaky bucket stays taken.
-                            let _ = self.gate.refund(&subject, &costs, admission).await;
+                            let _ = self.gate.refund(&subject, &costs, &admission).await;
+                            return Passage::Refuse(admission, Cause::Crowded);
                         }
-                        return self.turn_away(then);
                     }
-                    sleep(wait.into()).await;
-                    if let Then::Pass(asked) = then {
-                        return self.pass(asked);
+                    if admission.is_allowed() {
+                        return self.pass_on(admission, deferred);
                     }
                 }
             }
@@ -188,72 +205,53 @@ impl<S: Store + 'static> Reception<S> {
         subject: &Subject<'_>,
         costs: &Costs<'_>,
         place: Option<&Place>,
-    ) -> Result<Asked, Admission> {
+    ) -> Result<Asked, Box<Admission>> {
         if place.is_none() && self.waiters.is_full() {
             let preview = self.gate.peek(subject, costs).await;
             if preview.is_allowed() && preview.delay() > Micros::ZERO {
-                return Err(preview);
+                return Err(Box::new(preview));
             }
         }
         let (admission, deferred) = self.gate.admit_deferring(subject, costs).await;
-        Ok((Arc::new(admission), deferred))
+        Ok((Box::new(admission), deferred))
     }
 
-    /// The passage, if it is clear without waiting.
-    fn without_waiting(&self, asked: Asked) -> Prompt {
-        match self.next(asked, Patience::OfRules, Micros::ZERO) {
-            Next::Done(passage) => Prompt::Clear(passage),
-            Next::Hold { then: Then::Pass(asked), .. } => Prompt::Wait(Some(asked)),
-            Next::Hold { then: Then::AskAgain(refused), .. } => Prompt::Wait(Some((refused, None))),
-        }
-    }
-
-    /// What follows from an answer, for a request that was held for `waited`.
-    fn next(&self, asked: Asked, patience: Patience, waited: Micros) -> Next {
-        let (admission, deferred) = asked;
-        let delay = admission.delay();
-        match admission.is_allowed() {
-            true if delay == Micros::ZERO => Next::Done(self.pass((admission, deferred))),
-            true => Next::Hold { wait: delay, then: Then::Pass((admission, deferred)) },
-            false => match patience.hold(&admission, waited) {
-                Some(wait) => Next::Hold { wait, then: Then::AskAgain(admission) },
-                None => Next::Done(self.refuse(admission)),
-            },
-        }
-    }
-
-    fn pass(&self, (admission, deferred): Asked) -> Passage {
+    /// Sees to what is to be done for a request that goes on.
+    #[inline]
+    fn pass(&self, admission: &Admission, deferred: Option<Deferred>) {
         if let Some(inspect) = &self.inspect {
-            inspect(&admission);
+            inspect(admission);
         }
         if let Some(deferred) = deferred {
             self.behind.charge(&self.gate, deferred, self.inspect.as_ref());
         }
+    }
+
+    fn pass_on(&self, admission: Box<Admission>, deferred: Option<Deferred>) -> Passage {
+        self.pass(&admission, deferred);
         Passage::Pass(admission)
     }
 
-    fn refuse(&self, admission: Arc<Admission>) -> Passage {
+    /// Sees to what is to be done for a request that does not, and says why.
+    fn refuse(&self, admission: &Admission) -> Cause {
         if let Some(inspect) = &self.inspect {
-            inspect(&admission);
+            inspect(admission);
         }
         self.checks.look(Check::WindowTooShort, || {
             let mut refusing =
                 admission.charges().filter(|(.., outcome)| !outcome.verdict.is_allow());
             refusing.any(|(_, charge, _)| charge.meter.refill() <= Micros::from_secs(1))
         });
-        let cause = crate::Refusal::of(&admission).cause;
+        crate::Refusal::of(admission).cause
+    }
+
+    fn turn_away(&self, admission: Box<Admission>) -> Passage {
+        let cause = self.refuse(&admission);
         Passage::Refuse(admission, cause)
     }
 
-    /// The passage of a request that was to be held, for want of room.
-    fn turn_away(&self, then: Then) -> Passage {
-        match then {
-            Then::Pass((admission, _)) => Passage::Refuse(admission, Cause::Crowded),
-            Then::AskAgain(admission) => self.refuse(admission),
-        }
-    }
-
     /// The address of whoever sent a request.
+    #[inline]
     fn client(&self, request: &impl Head) -> Client {
         self.checks.look_once(Check::AxisWithoutSource, || {
             let policy = self.gate.policy();
@@ -292,17 +290,25 @@ impl<S: Store + 'static> Reception<S> {
 
 /// What follows from an answer.
 enum Next {
-    Done(Passage),
-    Hold { wait: Micros, then: Then },
-}
-
-/// What follows once a request was held.
-enum Then {
-    Pass(Asked),
-    AskAgain(Arc<Admission>),
+    Pass,
+    Refuse,
+    /// For so long; then it goes on if it is admitted, and is asked about again if not.
+    Hold(Micros),
 }
 
 impl Patience {
+    /// What follows from an answer, for a request that was held for `waited`.
+    #[inline]
+    fn next(self, admission: &Admission, waited: Micros) -> Next {
+        if !admission.is_allowed() {
+            return self.hold(admission, waited).map_or(Next::Refuse, Next::Hold);
+        }
+        match admission.delay() {
+            Micros::ZERO => Next::Pass,
+            delay => Next::Hold(delay),
+        }
+    }
+
     fn hold(self, admission: &Admission, waited: Micros) -> Option<Micros> {
         match (self, admission.retry()) {
             (Self::OfRules, _) => admission.hold(waited),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use tollgate::{Admission, Micros, Provenance, Retry};
 
-use crate::headers::{self, Dialect};
+use crate::headers::{self, Dialect, Told};
 
 mod grpc;
 mod problem;
@@ -127,7 +127,7 @@ pub(crate) fn respond(
         (Protocol::Http, Some(write)) => write(refusal),
         (Protocol::Http, None) => problem::respond(refusal),
     };
-    headers::tell(response.headers_mut(), refusal.admission, dialect);
+    Told::of(refusal.admission, dialect).put(response.headers_mut());
     if refusal.cause == Cause::Crowded {
         headers::append(response.headers_mut(), headers::retry_later(refusal.retry_after_secs()));
     }

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
+use std::mem;
 use std::num::NonZeroU64;
-
-use smallvec::SmallVec;
+use std::slice;
 
 use crate::algorithm::Ask;
 use crate::key::Key;
@@ -144,10 +144,17 @@ impl<'a> Charge<'a> {
 /// assert_eq!(set.len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ChargeSet<'a> {
-    // One charge is by far the most common, and must not touch the heap.
-    charges: SmallVec<[Charge<'a>; 1]>,
+    charges: Held<'a>,
+}
+
+/// Charges where they are held.
+#[derive(Clone, Debug)]
+enum Held<'a> {
+    /// One charge is by far the most common, and must not touch the heap.
+    One(Charge<'a>),
+    Many(Vec<Charge<'a>>),
 }
 
 impl<'a> ChargeSet<'a> {
@@ -161,7 +168,7 @@ impl<'a> ChargeSet<'a> {
 
     /// A set of one charge.
     pub fn of(charge: Charge<'a>) -> Self {
-        Self { charges: smallvec::smallvec![charge] }
+        Self { charges: Held::One(charge) }
     }
 
     /// Adds a charge and says which outcome of the decision will be its own.
@@ -170,42 +177,91 @@ impl<'a> ChargeSet<'a> {
     #[inline]
     pub fn push(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
         // The first, and most often the only one, has nothing to be compared with.
-        if self.charges.is_empty() {
-            self.charges.push(charge);
+        if self.is_empty() {
+            self.charges = Held::One(charge);
             return Ok(0);
         }
         self.push_beside(charge)
     }
 
     fn push_beside(&mut self, charge: Charge<'a>) -> Result<usize, ChargeSetError> {
-        if let Some(index) = self.charges.iter().position(|known| known.same_bucket(&charge)) {
-            let known = &mut self.charges[index];
+        let charges = self.charges.as_many();
+        if let Some(index) = charges.iter().position(|known| known.same_bucket(&charge)) {
+            let known = &mut charges[index];
             let alike = known.meter == charge.meter && known.enforcement == charge.enforcement;
             let merged = known.op.merge(charge.op).filter(|_| alike);
             known.op =
                 merged.ok_or_else(|| ChargeSetError::Conflict { key: charge.key.to_string() })?;
             return Ok(index);
         }
-        if self.charges.len() == Self::MAX {
+        if charges.len() == Self::MAX {
             return Err(ChargeSetError::Full);
         }
-        self.charges.push(charge);
-        Ok(self.charges.len() - 1)
+        charges.push(charge);
+        Ok(charges.len() - 1)
+    }
+
+    /// Adds a charge on a bucket the set does not have, if there is room.
+    #[inline]
+    pub(crate) fn push_distinct(&mut self, charge: Charge<'a>) -> Option<&mut Charge<'a>> {
+        match self.len() {
+            0 => self.charges = Held::One(charge),
+            Self::MAX.. => return None,
+            _ => self.charges.as_many().push(charge),
+        }
+        match &mut self.charges {
+            Held::One(charge) => Some(charge),
+            Held::Many(charges) => charges.last_mut(),
+        }
     }
 
     /// The charges, in the order of their outcomes.
     pub fn charges(&self) -> &[Charge<'a>] {
-        &self.charges
+        match &self.charges {
+            Held::One(charge) => slice::from_ref(charge),
+            Held::Many(charges) => charges,
+        }
     }
 
     /// How many charges there are.
     pub fn len(&self) -> usize {
-        self.charges.len()
+        self.charges().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.charges.is_empty()
+        self.charges().is_empty()
+    }
+}
+
+/// Whether they are the same charges, however they are held.
+impl PartialEq for ChargeSet<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.charges() == other.charges()
+    }
+}
+
+impl Eq for ChargeSet<'_> {}
+
+impl Default for Held<'_> {
+    /// None.
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl<'a> Held<'a> {
+    /// The charges, held so that there can be more.
+    fn as_many(&mut self) -> &mut Vec<Charge<'a>> {
+        if let Self::One(_) = self
+            && let Self::One(charge) = mem::take(self)
+        {
+            *self = Self::Many(vec![charge]);
+        }
+        match self {
+            Self::Many(charges) => charges,
+            Self::One(_) => unreachable!("one is held as many"),
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! ```
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::algorithm::Ask;
@@ -28,7 +29,7 @@ mod reset;
 mod settlement;
 
 pub use admission::{Admission, Reason};
-pub use deferred::Deferred;
+pub use deferred::{Deferred, MustWait};
 
 /// The store that decides for rules with [`Fallback::Local`] while the real
 /// one cannot be asked.
@@ -69,6 +70,9 @@ const LOCAL_LOG_ENTRIES: usize = 1_000_000;
 /// ```
 #[derive(Debug)]
 pub struct Gate<S> {
+    // Most gates keep the policy they were made with, and then nobody takes the lock.
+    first: Arc<Policy>,
+    is_replaced: AtomicBool,
     // Replaced whole; a reader holds the lock only to copy the pointer.
     policy: RwLock<Arc<Policy>>,
     limiter: Limiter<S>,
@@ -89,8 +93,11 @@ impl<S: Store> Gate<S> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let bounds =
             MemoryStoreBuilder::default().max_keys(LOCAL_KEYS).max_log_entries(LOCAL_LOG_ENTRIES);
+        let first = policy.into();
         Self {
-            policy: RwLock::new(policy.into()),
+            policy: RwLock::new(Arc::clone(&first)),
+            first,
+            is_replaced: AtomicBool::new(false),
             limiter: Limiter::new(store),
             local: Local { store: bounds.build_with_clock(clock), replicas: NonZeroU32::MIN },
         }
@@ -112,7 +119,16 @@ impl<S: Store> Gate<S> {
     }
 
     /// The policy in force.
+    #[inline]
     pub fn policy(&self) -> Arc<Policy> {
+        // In one order with the store, lest anybody who asks after it finds the old policy.
+        match self.is_replaced.load(Ordering::SeqCst) {
+            false => Arc::clone(&self.first),
+            true => self.replaced(),
+        }
+    }
+
+    fn replaced(&self) -> Arc<Policy> {
         // Nothing panics while holding the lock, and what it guards is never half written.
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&policy)
@@ -126,6 +142,7 @@ impl<S: Store> Gate<S> {
     pub fn set_policy(&self, policy: impl Into<Arc<Policy>>) -> Arc<Policy> {
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *current, policy.into());
+        self.is_replaced.store(true, Ordering::SeqCst);
         drop(current);
         self.limiter.store().forget_refusals();
         before
@@ -193,22 +210,21 @@ impl<S: Store> Gate<S> {
     #[inline(always)]
     fn conclude(&self, asked: Question, answer: Result<Decision, StoreError>) -> Admission {
         match answer {
-            // Outcomes are told apart by their place, so an answer of another length is none.
-            Ok(decision) if decision.outcomes().len() == asked.charges.set().len() => {
-                asked.answered(decision)
+            Ok(decision) if asked.is_answered_by(&decision) => asked.answered(decision),
+            answer => {
+                let error = answer.err().unwrap_or_else(no_answer);
+                let decision = self.fall_back(&asked);
+                Admission { store_error: Some(Arc::new(error)), ..asked.answered(decision) }
             }
-            Ok(_) => self.fall_back(asked, StoreError::new(StoreErrorKind::Protocol)),
-            Err(error) => self.fall_back(asked, error),
         }
     }
 
     /// Has the rules' fallbacks decide.
     #[cold]
-    fn fall_back(&self, asked: Question, error: StoreError) -> Admission {
-        let Question { policy, charges } = &asked;
+    fn fall_back(&self, asked: &Question) -> Decision {
+        let Question { policy, charges } = asked;
         let fallbacks = charges.numbers().iter().map(|&rule| policy.fallback_of(rule)).collect();
-        let decision = fallback::decide(charges.set(), &fallbacks, &self.local);
-        Admission { store_error: Some(error), ..asked.answered(decision) }
+        fallback::decide(charges.set(), &fallbacks, &self.local)
     }
 }
 
@@ -241,6 +257,10 @@ fn take(cost: Cost) -> Op {
     Op::Take(Ask::exactly(cost))
 }
 
+fn no_answer() -> StoreError {
+    StoreError::new(StoreErrorKind::Protocol)
+}
+
 /// Charges on their way to a store.
 #[derive(Clone, Debug)]
 struct Question {
@@ -258,14 +278,35 @@ impl Question {
         costs: &Costs<'_>,
         op: impl Fn(Cost) -> Op,
     ) -> (Self, Option<Ground>) {
-        let mut charges = Charges::default();
-        let ground = policy.charge(subject, costs, op, &mut charges);
-        (Self { policy, charges }, ground)
+        let mut question = Self { policy, charges: Charges::default() };
+        let ground = question.resolve(subject, costs, op);
+        (question, ground)
+    }
+
+    /// Asks what the policy makes of a request, instead of whatever was asked before.
+    #[inline(always)]
+    fn resolve(
+        &mut self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+    ) -> Option<Ground> {
+        if !self.charges.set().is_empty() {
+            self.charges = Charges::default();
+        }
+        self.policy.charge(subject, costs, op, &mut self.charges)
     }
 
     /// A question by the same policy, without charges so far.
     fn without_charges(&self) -> Self {
         Self { policy: Arc::clone(&self.policy), charges: Charges::default() }
+    }
+
+    /// Whether a decision is an answer. Outcomes are told apart by their place, so one of another length
+    /// is none.
+    #[inline(always)]
+    fn is_answered_by(&self, decision: &Decision) -> bool {
+        decision.outcomes().len() == self.charges.set().len()
     }
 
     /// The admission where the policy decides alone.

@@ -50,8 +50,10 @@ use crate::meter::Meter;
 use crate::quota::Period;
 
 mod stem;
+mod text;
 
 pub(crate) use stem::Stem;
+use text::{Push, Text};
 
 /// A key made by hand that is longer than this stands in names as a digest.
 const LONGEST_PLAIN_KEY: usize = 128;
@@ -76,7 +78,7 @@ impl<'v> From<&'v str> for KeyPart<'v> {
 /// The name of one bucket, apart from its algorithm and period.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
-    text: Cow<'a, [u8]>,
+    text: Text<'a>,
     // How many bytes of the text name the rule; zero for a key made by hand.
     scope: u16,
     // The part of the text by which the bucket is placed near others; all axes if it is empty.
@@ -89,7 +91,7 @@ const WHOLE: (u16, u16) = (0, 0);
 impl<'a> Key<'a> {
     /// A key made by hand: a string or bytes, used as they are.
     pub fn new(text: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { text: Cow::Borrowed(text.as_ref()), scope: 0, tag: WHOLE }
+        Self { text: Text::Borrowed(text.as_ref()), scope: 0, tag: WHOLE }
     }
 
     /// The key of a rule for a subject's values, in the order of the rule's axes.
@@ -106,13 +108,13 @@ impl<'a> Key<'a> {
         values: impl IntoIterator<Item = (&'v str, P)>,
         near: Option<&str>,
     ) -> Key<'static> {
-        let mut text = Vec::with_capacity(64);
+        let mut text = Text::new();
         let mut tag = WHOLE;
         escape(rule.as_bytes(), &PLAIN, &mut text);
         // Rule names are short by construction; a longer one would only lose its scope.
         let scope = u16::try_from(text.len()).unwrap_or(u16::MAX);
         for (axis, value) in values {
-            text.push(b':');
+            text.push(b":");
             let start = text.len();
             escape(axis.as_bytes(), &PLAIN, &mut text);
             push_value(value.into(), &mut text);
@@ -120,7 +122,7 @@ impl<'a> Key<'a> {
                 tag = short(start..text.len()).unwrap_or(WHOLE);
             }
         }
-        Key { text: Cow::Owned(text), scope, tag }
+        Key { text, scope, tag }
     }
 
     /// The key's bytes.
@@ -155,21 +157,21 @@ impl<'a> Key<'a> {
 
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
-        Key { text: Cow::Owned(self.text.into_owned()), scope: self.scope, tag: self.tag }
+        Key { text: self.text.into_owned(), scope: self.scope, tag: self.tag }
     }
 }
 
 /// What follows an axis.
-#[inline]
-fn push_value(value: KeyPart<'_>, into: &mut Vec<u8>) {
+#[inline(always)]
+fn push_value(value: KeyPart<'_>, into: &mut Text<'_>) {
     match value {
         KeyPart::Plain(value) => {
-            into.push(b'=');
+            into.push(b"=");
             escape(value.as_bytes(), &PLAIN, into);
         }
         KeyPart::Hashed(digest) => {
-            into.extend(b"=#");
-            into.extend(digest.to_hex());
+            into.push(b"=#");
+            into.push(&digest.to_hex());
         }
         KeyPart::Missing => {}
     }
@@ -240,7 +242,7 @@ pub(crate) struct KeyRef<'a> {
 impl<'a> From<KeyRef<'a>> for Key<'a> {
     fn from(KeyRef { text, scope }: KeyRef<'a>) -> Self {
         // Only stores in this process look at keys this way, and they place nothing.
-        Self { text: Cow::Borrowed(text), scope, tag: WHOLE }
+        Self { text: Text::Borrowed(text), scope, tag: WHOLE }
     }
 }
 
@@ -264,7 +266,7 @@ impl<'a> From<&'a [u8]> for Key<'a> {
 
 impl From<String> for Key<'static> {
     fn from(text: String) -> Self {
-        Self { text: Cow::Owned(text.into_bytes()), scope: 0, tag: WHOLE }
+        Self { text: Text::Owned(text.into_bytes()), scope: 0, tag: WHOLE }
     }
 }
 
@@ -356,18 +358,19 @@ const PLAIN_BY_HAND: Table = {
     plain
 };
 
-fn escape(text: &[u8], plain: &Table, into: &mut Vec<u8>) {
+#[inline]
+fn escape(text: &[u8], plain: &Table, into: &mut impl Push) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     // Whole runs at a time, for most values are plain from end to end.
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| !plain[usize::from(byte)]) {
         let byte = rest[at];
         let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-        into.extend_from_slice(&rest[..at]);
-        into.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+        into.push(&rest[..at]);
+        into.push(&[b'%', HEX[high], HEX[low]]);
         rest = &rest[at + 1..];
     }
-    into.extend_from_slice(rest);
+    into.push(rest);
 }
 
 /// A key made by hand within a name: escaped, or as a digest if it is long. A plain # is escaped.

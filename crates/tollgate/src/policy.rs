@@ -185,7 +185,7 @@ impl Policy {
 
     /// What it makes of a request: the charges to be made, or why none are.
     ///
-    /// Pure. The heap is touched only for the keys of rules that apply (and where subjects, sets, or
+    /// Pure. The heap is touched only for long keys of rules that apply (and where subjects, sets, or
     /// rules that ask for the same value are too many to be kept inline), never for a rule that does
     /// not. It costs what the rules cost that could apply, not what all of them would.
     pub fn resolve(&self, subject: &Subject<'_>, costs: &Costs<'_>) -> Resolution {
@@ -208,7 +208,8 @@ impl Policy {
         op: impl Fn(Cost) -> Op,
         charges: &mut Charges,
     ) -> Option<Ground> {
-        let facts = Facts::new(&self.axes, &self.units, subject, costs);
+        let mut facts = Facts::none();
+        facts.learn(&self.axes, &self.units, subject, costs);
         if let Some(entry) = list::find(&self.deny, &facts) {
             return Some(Ground::Denylisted { entry });
         }
@@ -220,9 +221,7 @@ impl Policy {
             let compiled = &self.rules[rule];
             match compiled.reach(&facts) {
                 Reach::Applies(cost) => {
-                    compiled.charge(&facts, &self.digester, op(cost), |charge| {
-                        charges.push(charge, rule as u32);
-                    });
+                    compiled.charge(&facts, &self.digester, op(cost), (charges, rule as u32));
                 }
                 Reach::Denies(axis) => {
                     *charges = Charges::default();

@@ -35,11 +35,13 @@ impl<'a> Subject<'a> {
     }
 
     /// Puts `value` on `axis`, instead of any there.
+    #[inline]
     pub fn set(&mut self, axis: &'a str, value: &'a str) {
         replace(&mut self.values, axis, value);
     }
 
     /// The value on `axis`.
+    #[inline]
     pub fn value(&self, axis: &str) -> Option<&'a str> {
         find(&self.values, axis)
     }
@@ -111,6 +113,7 @@ impl<'a> Costs<'a> {
     }
 
     /// The cost in `unit`.
+    #[inline]
     pub fn of(&self, unit: &str) -> Option<Cost> {
         find(&self.units, unit)
     }

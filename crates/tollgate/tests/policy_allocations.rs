@@ -67,7 +67,12 @@ fn rules_that_do_not_apply_cost_no_allocation() {
         allocations(|| policy.resolve(&subject, &costs))
     };
     assert_eq!(count(with_bystanders(Policy::builder())), 0);
-    let applying = || Policy::builder().rule(Rule::new("ip").by("ip").quota("1/s"));
-    assert_eq!(count(applying()), 1, "the key of the one rule that applies");
-    assert_eq!(count(with_bystanders(applying())), 1);
+    let applying = |name: &str| Policy::builder().rule(Rule::new(name).by("ip").quota("1/s"));
+    assert_eq!(count(applying("ip")), 0, "a short key is kept in place");
+    assert_eq!(count(with_bystanders(applying("ip"))), 0);
+    let long = "a-rule-with-a-name-of-more-than-32-bytes";
+    for name in [long, "short-until-the-address"] {
+        assert_eq!(count(applying(name)), 1, "the key of the one rule that applies");
+        assert_eq!(count(with_bystanders(applying(name))), 1);
+    }
 }

@@ -1,12 +1,15 @@
 //! An address as text, without the heap.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest there is: of IPv6, eight groups of four digits.
 const LONGEST: usize = 39;
 
 const _: () = assert!(LONGEST <= ROOM, "there is room for every address");
+
+/// Room for every address of IPv4, and the dot behind it.
+const SHORT: usize = 16;
 
 /// As much room as is checked to be text in whole words.
 const ROOM: usize = 48;
@@ -20,48 +23,67 @@ pub(crate) struct AddressText {
 }
 
 impl AddressText {
+    #[inline]
     pub(crate) fn new(address: IpAddr) -> Self {
         match address {
             // Most requests have one, and it is spelled without the machinery of formatting.
             IpAddr::V4(address) => Self::of_v4(address),
-            IpAddr::V6(address) => {
-                let mut text = [0; ROOM];
-                let mut rest = &mut text[..];
-                // There is room for every address.
-                let _ = write!(rest, "{address}");
-                let length = ROOM - rest.len();
-                Self { text, length }
-            }
+            IpAddr::V6(address) => Self::of_v6(address),
         }
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        // The room beyond is zeros, which are text too.
-        let text = str::from_utf8(&self.text).unwrap_or_default();
+        // The room beyond is zeros, which are text too. It is seldom needed.
+        let room = if self.length <= SHORT { SHORT } else { ROOM };
+        let text = str::from_utf8(&self.text[..room]).unwrap_or_default();
         text.get(..self.length).unwrap_or_default()
     }
 
-    fn of_v4(address: Ipv4Addr) -> Self {
+    #[inline(never)]
+    fn of_v6(address: Ipv6Addr) -> Self {
         let mut text = [0; ROOM];
-        let mut length = 0;
-        let mut push = |byte| {
-            text[length] = byte;
-            length += 1;
-        };
+        let mut rest = &mut text[..];
+        // There is room for every address.
+        let _ = write!(rest, "{address}");
+        let length = ROOM - rest.len();
+        Self { text, length }
+    }
+
+    #[inline]
+    fn of_v4(address: Ipv4Addr) -> Self {
+        // Put together before it is written: what was just written byte by byte has to be waited for
+        // by whoever reads it in words.
+        let (mut word, mut length) = (0_u128, 0);
         for octet in address.octets() {
-            if octet >= 100 {
-                push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                push(b'0' + octet / 10 % 10);
-            }
-            push(b'0' + octet % 10);
-            push(b'.');
+            let spelled = OCTETS[usize::from(octet)];
+            word |= u128::from(spelled) << (8 * length);
+            length += 4 - spelled.leading_zeros() as usize / 8;
         }
+        let mut text = [0; ROOM];
+        text[..SHORT].copy_from_slice(&word.to_le_bytes());
         // The last is followed by nothing; its dot lies beyond the text.
         Self { text, length: length - 1 }
     }
 }
+
+/// Every octet in decimal, followed by a dot: the first digit in the lowest byte.
+const OCTETS: [u32; 256] = {
+    let mut octets = [0; 256];
+    let mut octet = 0;
+    while octet < octets.len() {
+        let (mut spelled, mut rest) = (b'.' as u32, octet as u32);
+        loop {
+            spelled = spelled << 8 | (b'0' as u32 + rest % 10);
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        octets[octet] = spelled;
+        octet += 1;
+    }
+    octets
+};
 
 #[cfg(test)]
 mod tests {

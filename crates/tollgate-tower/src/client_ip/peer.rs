@@ -24,6 +24,7 @@ pub struct PeerAddr(pub SocketAddr);
 pub(crate) type PeerFn = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 /// The peer's address.
+#[inline]
 pub(crate) fn find(extensions: &Extensions) -> Option<IpAddr> {
     let own = extensions.get::<PeerAddr>().map(|peer| peer.0.ip());
     own.or_else(|| of_axum(extensions)).or_else(|| of_tonic(extensions))

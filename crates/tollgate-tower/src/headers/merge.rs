@@ -3,42 +3,32 @@
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use tollgate::Admission;
+use super::{DRAFT_6, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
 
-use super::{
-    DRAFT_6, Dialect, Fields, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT, render_admission, spell,
-};
-
-/// Tells an admission in `headers`, joined with what an inner layer may have told there.
-pub(crate) fn tell(headers: &mut HeaderMap, admission: &Admission, dialect: Dialect) {
-    // Most often there is no inner layer. So fields are put in their places as they are spelled, and
-    // only if something was there already are they taken out again and joined with it.
-    let mut is_alone = true;
-    spell(admission, dialect, |name, value| is_alone &= !headers.append(name, value));
-    if !is_alone {
-        let fields = render_admission(admission, dialect);
-        take_out(headers, &fields);
-        append(headers, fields);
+/// Makes one of a list and those it was put behind.
+#[cold]
+pub(super) fn mend(headers: &mut HeaderMap, name: HeaderName) {
+    if let Some(last) = take_last(headers, &name) {
+        join(headers, name, last);
     }
 }
 
-/// Undoes that each of `fields` was put into `headers` behind what was there.
-#[cold]
-fn take_out(headers: &mut HeaderMap, fields: &Fields) {
-    for (name, _) in fields {
-        let Entry::Occupied(mut entry) = headers.entry(name) else {
-            continue;
-        };
-        let all: Vec<HeaderValue> = entry.iter().cloned().collect();
-        let mut before = all.into_iter().rev().skip(1).rev();
-        match before.next() {
-            Some(first) => {
-                entry.insert(first);
-                before.for_each(|value| entry.append(value));
-            }
-            None => drop(entry.remove()),
+/// Takes out the last value of a field.
+fn take_last(headers: &mut HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let Entry::Occupied(mut entry) = headers.entry(name) else {
+        return None;
+    };
+    let mut all: Vec<HeaderValue> = entry.iter().cloned().collect();
+    let last = all.pop();
+    let mut before = all.into_iter();
+    match before.next() {
+        Some(first) => {
+            entry.insert(first);
+            before.for_each(|value| entry.append(value));
         }
+        None => drop(entry.remove()),
     }
+    last
 }
 
 /// Adds `fields` to those an inner layer may have left.

@@ -41,7 +41,7 @@ impl Text {
     }
 
     /// Adds a number in decimal.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_integer(&mut self, value: u64) {
         if value < EIGHT_DIGITS {
             let digits = eight_digits(value);
@@ -52,6 +52,7 @@ impl Text {
         }
     }
 
+    #[inline(never)]
     fn push_large(&mut self, value: u64) {
         self.push_integer(value / EIGHT_DIGITS);
         self.push_digits(eight_digits(value % EIGHT_DIGITS), 8);
@@ -59,7 +60,7 @@ impl Text {
 
     /// Adds the first so many of eight digits. All are written, if there is room, and those beyond
     /// written over by what comes next.
-    #[inline]
+    #[inline(always)]
     fn push_digits(&mut self, digits: u64, count: usize) {
         let text = (digits | u64::from_ne_bytes([b'0'; 8])).to_le_bytes();
         match self.place.get_mut(self.length..self.length + text.len()) {

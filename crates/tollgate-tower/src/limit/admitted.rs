@@ -24,7 +24,8 @@ use tollgate::{Admission, Costs, StoreError};
 /// ```
 #[derive(Clone)]
 pub struct Admitted {
-    pub(super) admission: Arc<Admission>,
+    // On the heap from the start, for it is too large to be handed about.
+    pub(super) admission: Box<Admission>,
     pub(super) settler: Arc<dyn Settler>,
 }
 

@@ -11,11 +11,13 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tollgate::{Admission, Store};
+use tollgate::Store;
 use tower_service::Service;
 
-use super::guard::{Guard, Pending};
+use super::admitted::Admitted;
+use super::guard::{After, Guard, Pending, Settled};
 use crate::body::ResponseBody;
+use crate::headers::Told;
 use crate::reception::{Asked, Passage, Patience, Prompt};
 use crate::refusal::Protocol;
 
@@ -27,30 +29,35 @@ pin_project! {
     where
         T: Service<Request<B>>,
     {
-        guard: Arc<Guard<S>>,
-        // What a request that has to wait goes on to, until it does. Boxed, so that futures of those
-        // that need not wait are not moved about with room for it.
-        onward: Option<Box<(T, B)>>,
         #[pin]
-        stage: Stage<T::Future, T::Response>,
+        stage: Stage<T::Future, T::Response, Onward<T, S, B>, S>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
     #[project_replace = StageReplaced]
-    enum Stage<F, R> {
-        // The store, a function or a turn is waited for.
-        Asking { passage: Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> },
+    enum Stage<F, R, O, S> {
+        // The store, a function or a turn is waited for. What the request goes on to is boxed, so that
+        // futures of those that need not wait are not moved about with room for it.
+        Asking { passage: Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>>, onward: Box<O> },
         // The service is at it.
-        Running { #[pin] answer: F, admission: Arc<Admission> },
+        Running { #[pin] answer: F, after: After<S> },
         // The answer is there and its cost is being settled.
-        Settling { admission: Pending, response: R },
+        Settling { told: Pending, response: R },
         // The answer is a refusal.
         Refused { response: Response<Bytes> },
         // Everything has been said.
         Done,
     }
+}
+
+/// What a request that has to wait goes on to.
+struct Onward<T, S, B> {
+    guard: Arc<Guard<S>>,
+    // The one that said it is ready, which must be the one that is called.
+    inner: T,
+    body: B,
 }
 
 impl<T, S, B> ResponseFuture<T, S, B>
@@ -64,94 +71,112 @@ where
         if guard.reception.wants_parts() {
             return Self::new_of_parts(guard, inner, request.into_parts());
         }
+        let mut admitted = guard.open();
+        let prompt = guard.reception.ask_now(&request, &mut admitted.admission);
         // Spelled out, for whatever a request is handed to by value it is moved to.
-        match guard.reception.ask_now(&request) {
-            Prompt::Clear(Passage::Pass(admission)) => {
-                guard.mark(request.extensions_mut(), &admission);
-                let answer = inner.call(request);
-                Self {
-                    stage: Stage::Running { answer, admission },
-                    guard: Arc::clone(guard),
-                    onward: None,
-                }
-            }
-            Prompt::Clear(passage) => Self::clear(guard, inner, request, passage),
-            Prompt::Wait(first) => Self::waiting(guard, inner, request.into_parts(), first),
+        if let Prompt::Pass = prompt {
+            let after = guard.after(&admitted.admission);
+            guard.mark(request.extensions_mut(), admitted);
+            return Self { stage: Stage::Running { answer: inner.call(request), after } };
         }
+        Self::stopped(guard, inner, request, (prompt, admitted))
     }
 
     /// The same for those who want to see requests without their bodies.
     #[inline(never)]
     fn new_of_parts(guard: &Arc<Guard<S>>, inner: &mut T, (parts, body): (Parts, B)) -> Self {
-        match guard.reception.ask_now(&parts) {
-            Prompt::Clear(passage) => {
-                Self::clear(guard, inner, Request::from_parts(parts, body), passage)
-            }
-            Prompt::Wait(first) => Self::waiting(guard, inner, (parts, body), first),
+        let mut admitted = guard.open();
+        let prompt = guard.reception.ask_now(&parts, &mut admitted.admission);
+        let request = Request::from_parts(parts, body);
+        match prompt {
+            Prompt::Pass => Self { stage: run(guard, inner, request, admitted) },
+            prompt => Self::stopped(guard, inner, request, (prompt, admitted)),
         }
     }
 
+    /// The way of a request that does not go on at once.
     #[inline(never)]
-    fn clear(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>, passage: Passage) -> Self {
-        Self {
-            stage: enter(guard, inner, request, passage),
-            guard: Arc::clone(guard),
-            onward: None,
-        }
-    }
-
-    #[inline(never)]
-    fn waiting(
+    fn stopped(
         guard: &Arc<Guard<S>>,
         inner: &mut T,
-        (parts, body): (Parts, B),
-        first: Option<Asked>,
+        request: Request<B>,
+        (prompt, admitted): (Prompt, Admitted),
     ) -> Self {
-        // The one that said it is ready must be the one that is called.
-        let clone = inner.clone();
-        let ready = mem::replace(inner, clone);
-        Self {
-            stage: Stage::Asking { passage: ask(guard, parts, first) },
-            guard: Arc::clone(guard),
-            onward: Some(Box::new((ready, body))),
-        }
+        let admission = admitted.admission;
+        let stage = match prompt {
+            Prompt::Pass => unreachable!("it goes on at once"),
+            Prompt::Refuse(cause) => {
+                let protocol = Protocol::of(request.headers());
+                Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
+            }
+            Prompt::Hold(deferred) => wait(guard, inner, request, Some((admission, deferred))),
+            Prompt::Ask => wait(guard, inner, request, None),
+        };
+        Self { stage }
     }
 }
 
+/// What a future of ours may be at.
+type StageOf<T, S, B> = Stage<
+    <T as Service<Request<B>>>::Future,
+    <T as Service<Request<B>>>::Response,
+    Onward<T, S, B>,
+    S,
+>;
+
 /// Asks about a request for as long as it takes.
-fn ask<S: Store + 'static>(
+fn wait<T, S, B>(
     guard: &Arc<Guard<S>>,
-    parts: Parts,
+    inner: &mut T,
+    request: Request<B>,
     first: Option<Asked>,
-) -> Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>> {
+) -> StageOf<T, S, B>
+where
+    T: Service<Request<B>> + Clone,
+    S: Store + 'static,
+{
+    let (parts, body) = request.into_parts();
+    let clone = inner.clone();
+    let inner = mem::replace(inner, clone);
+    let onward = Box::new(Onward { guard: Arc::clone(guard), inner, body });
     let guard = Arc::clone(guard);
-    Box::pin(async move {
+    let passage = Box::pin(async move {
         let passage = guard.reception.ask(&parts, first, Patience::OfRules).await;
         (parts, passage)
-    })
+    });
+    Stage::Asking { passage, onward }
 }
 
-/// The stage that follows from a passage. Inlined, for a future is large, and moved out of every
-/// function that returns it.
-#[inline(always)]
-fn enter<T, S, B>(
+/// Lets a request go on to the service.
+fn run<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,
     mut request: Request<B>,
-    passage: Passage,
-) -> Stage<T::Future, T::Response>
+    admitted: Admitted,
+) -> StageOf<T, S, B>
 where
     T: Service<Request<B>>,
     S: Store + 'static,
 {
+    let after = guard.after(&admitted.admission);
+    guard.mark(request.extensions_mut(), admitted);
+    Stage::Running { answer: inner.call(request), after }
+}
+
+/// What follows for a request that has waited.
+fn go_on<T, S, B>(onward: Onward<T, S, B>, parts: Parts, passage: Passage) -> StageOf<T, S, B>
+where
+    T: Service<Request<B>>,
+    S: Store + 'static,
+{
+    let Onward { guard, mut inner, body } = onward;
     match passage {
         Passage::Pass(admission) => {
-            guard.mark(request.extensions_mut(), &admission);
-            let answer = inner.call(request);
-            Stage::Running { answer, admission }
+            let admitted = guard.admitted(admission);
+            run(&guard, &mut inner, Request::from_parts(parts, body), admitted)
         }
         Passage::Refuse(admission, cause) => {
-            let protocol = Protocol::of(request.headers());
+            let protocol = Protocol::of(&parts.headers);
             Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
         }
     }
@@ -166,38 +191,45 @@ where
     type Output = Result<Response<ResponseBody<R>>, T::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut stage = self.project().stage;
         loop {
-            let next = match this.stage.as_mut().project() {
-                StageProjection::Asking { passage } => {
+            let next = match stage.as_mut().project() {
+                StageProjection::Asking { passage, .. } => {
                     let (parts, passage) = ready!(passage.as_mut().poll(context));
-                    let (mut inner, body) = *this.onward.take().expect("a request goes on once");
-                    enter(this.guard, &mut inner, Request::from_parts(parts, body), passage)
+                    let StageReplaced::Asking { onward, .. } =
+                        stage.as_mut().project_replace(Stage::Done)
+                    else {
+                        unreachable!("the stage was just matched")
+                    };
+                    go_on(*onward, parts, passage)
                 }
-                StageProjection::Running { answer, admission } => {
+                StageProjection::Running { answer, after } => {
                     let response = match ready!(answer.poll(context)) {
                         Ok(response) => response,
                         Err(error) => return Poll::Ready(Err(error)),
                     };
-                    match settle(this.guard, admission, response) {
-                        Settled::Now(response) => return Poll::Ready(Ok(response)),
-                        Settled::Later(admission, response) => {
-                            Stage::Settling { admission, response }
-                        }
+                    match after {
+                        After::Tell(told) => return Poll::Ready(Ok(tell(told, response))),
+                        After::Settle(unsettled) => match unsettled.settle(response) {
+                            Settled::Now(mut told, response) => {
+                                return Poll::Ready(Ok(tell(&mut told, response)));
+                            }
+                            Settled::Later(told, response) => Stage::Settling { told, response },
+                        },
                     }
                 }
-                StageProjection::Settling { admission, .. } => {
-                    let admission = ready!(admission.as_mut().poll(context));
+                StageProjection::Settling { told, .. } => {
+                    let mut told = ready!(told.as_mut().poll(context));
                     let StageReplaced::Settling { response, .. } =
-                        this.stage.as_mut().project_replace(Stage::Done)
+                        stage.as_mut().project_replace(Stage::Done)
                     else {
                         unreachable!("the stage was just matched")
                     };
-                    return Poll::Ready(Ok(told(this.guard, &admission, response)));
+                    return Poll::Ready(Ok(tell(&mut told, response)));
                 }
                 StageProjection::Refused { .. } => {
                     let StageReplaced::Refused { response } =
-                        this.stage.as_mut().project_replace(Stage::Done)
+                        stage.as_mut().project_replace(Stage::Done)
                     else {
                         unreachable!("the stage was just matched")
                     };
@@ -205,43 +237,14 @@ where
                 }
                 StageProjection::Done => panic!("polled after the answer was given"),
             };
-            this.stage.set(next);
+            stage.set(next);
         }
     }
 }
 
-/// An answer whose cost was looked at.
-enum Settled<R> {
-    /// Its limits are told.
-    Now(Response<ResponseBody<R>>),
-    /// The store has to be waited for first.
-    Later(Pending, Response<R>),
-}
-
-/// Settles what an answer says it cost.
-fn settle<S: Store + 'static, R>(
-    guard: &Arc<Guard<S>>,
-    admission: &Arc<Admission>,
-    response: Response<R>,
-) -> Settled<R> {
-    if !guard.settles() {
-        return Settled::Now(told(guard, admission, response));
-    }
-    let (parts, body) = response.into_parts();
-    let actual = guard.actual(&parts);
-    let response = Response::from_parts(parts, body);
-    match actual.map(|actual| guard.settle(admission, actual)) {
-        None => Settled::Now(told(guard, admission, response)),
-        Some(Ok(settled)) => Settled::Now(told(guard, &settled, response)),
-        Some(Err(pending)) => Settled::Later(pending, response),
-    }
-}
-
-fn told<S: Store + 'static, R>(
-    guard: &Guard<S>,
-    admission: &Admission,
-    mut response: Response<R>,
-) -> Response<ResponseBody<R>> {
-    guard.tell(response.headers_mut(), admission);
+/// Tells the limits in the headers of an answer.
+#[inline(always)]
+fn tell<R>(told: &mut Told, mut response: Response<R>) -> Response<ResponseBody<R>> {
+    told.put(response.headers_mut());
     response.map(ResponseBody::inner)
 }

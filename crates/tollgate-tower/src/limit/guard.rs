@@ -1,17 +1,17 @@
 //! What all clones of a layer share.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, Response, response};
+use http::{Extensions, Response, response};
 use tollgate::{Admission, Costs, Gate, Store};
 
 use super::admitted::{Admitted, Settler, Settling};
 use crate::axes::Axes;
 use crate::checks::Check;
-use crate::headers::{self, Dialect};
+use crate::headers::{Dialect, Told};
 use crate::reception::Reception;
 use crate::refusal::{self, Cause, Protocol, Refusal};
 
@@ -41,15 +41,43 @@ impl<S: Store + 'static> Guard<S> {
         }
     }
 
-    /// Leaves the admission with a request that goes on.
-    pub(super) fn mark(self: &Arc<Self>, extensions: &mut Extensions, admission: &Arc<Admission>) {
+    /// An admission to be decided, in the place where handlers find it.
+    #[inline(always)]
+    pub(super) fn open(self: &Arc<Self>) -> Admitted {
+        self.admitted(self.reception.gate.open())
+    }
+
+    /// An admission as handlers find it.
+    #[inline]
+    pub(super) fn admitted(self: &Arc<Self>, admission: Box<Admission>) -> Admitted {
         let settler: Arc<dyn Settler> = Arc::<Self>::clone(self);
-        let admission = Arc::clone(admission);
-        let before = extensions.insert(Admitted { admission, settler });
-        let again = |before: Admitted| {
-            Arc::as_ptr(&before.settler).cast::<()>() == Arc::as_ptr(self).cast::<()>()
-        };
-        self.reception.checks.look(Check::AppliedTwice, || before.is_some_and(again));
+        Admitted { admission, settler }
+    }
+
+    /// Leaves the admission with a request that goes on.
+    #[inline(always)]
+    pub(super) fn mark(self: &Arc<Self>, extensions: &mut Extensions, admitted: Admitted) {
+        if let Some(before) = extensions.insert(admitted) {
+            self.marked_before(&before);
+        }
+    }
+
+    #[cold]
+    fn marked_before(self: &Arc<Self>, before: &Admitted) {
+        let same = || Arc::as_ptr(&before.settler).cast::<()>() == Arc::as_ptr(self).cast::<()>();
+        self.reception.checks.look(Check::AppliedTwice, same);
+    }
+
+    /// What is to be done once a request that goes on is answered.
+    #[inline(always)]
+    pub(super) fn after(self: &Arc<Self>, admission: &Admission) -> After<S> {
+        match self.actual.is_some() || self.counts.is_some() {
+            false => After::Tell(self.told(admission)),
+            true => {
+                let (guard, admission) = (Arc::clone(self), admission.clone());
+                After::Settle(Box::new(Unsettled { guard, admission }))
+            }
+        }
     }
 
     /// The answer to a request that does not go on.
@@ -63,49 +91,77 @@ impl<S: Store + 'static> Guard<S> {
         refusal::respond(&refusal, protocol, self.dialect, self.write.as_deref())
     }
 
+    /// What the answer to an admitted request tells of the limits.
+    #[inline(always)]
+    fn told(&self, admission: &Admission) -> Told {
+        match self.dialect {
+            Dialect::Off => Told::Nothing,
+            dialect => Told::of(admission, dialect),
+        }
+    }
+
     /// What a request cost by its answer, if that is another than was charged.
-    pub(super) fn actual(&self, answer: &response::Parts) -> Option<Costs<'static>> {
+    fn actual(&self, answer: &response::Parts) -> Option<Costs<'static>> {
         match &self.counts {
             Some(counts) if !counts(answer) => Some(Costs::none()),
             _ => self.actual.as_ref().and_then(|actual| actual(answer)),
         }
     }
+}
 
-    /// Whether answers have to be looked at before they are sent.
-    pub(super) fn settles(&self) -> bool {
-        self.actual.is_some() || self.counts.is_some()
-    }
+/// What is to be done once a request is answered.
+///
+/// What the answer is told is spelled beforehand: that is all most requests need of their admission,
+/// and so it need not be shared with whoever has the request.
+pub(super) enum After<S> {
+    /// Its limits are told.
+    Tell(Told),
+    /// Its cost is settled first.
+    Settle(Box<Unsettled<S>>),
+}
 
-    /// Tells the limits in the headers of an answer.
-    pub(super) fn tell(&self, headers: &mut HeaderMap, admission: &Admission) {
-        if self.dialect != Dialect::Off {
-            headers::tell(headers, admission, self.dialect);
-        }
-    }
+/// An admission whose cost may turn out to be another.
+pub(super) struct Unsettled<S> {
+    guard: Arc<Guard<S>>,
+    admission: Admission,
+}
 
-    /// Settles at once where the store can; otherwise hands over what is to be waited for.
-    pub(super) fn settle(
-        self: &Arc<Self>,
-        admission: &Arc<Admission>,
-        actual: Costs<'static>,
-    ) -> Result<Arc<Admission>, Pending> {
-        if S::IMMEDIATE {
-            let settlement = pin!(self.reception.gate.settle(admission, &actual));
-            if let Poll::Ready(settled) = settlement.poll(&mut Context::from_waker(Waker::noop())) {
-                return Ok(settled.map_or_else(|_| Arc::clone(admission), Arc::new));
-            }
-        }
-        let (guard, admission) = (Arc::clone(self), Arc::clone(admission));
-        Err(Box::pin(async move {
-            let settled = guard.reception.gate.settle(&admission, &actual).await;
-            // Not settled: the estimate stands.
-            settled.map_or(admission, Arc::new)
-        }))
-    }
+/// An answer whose cost was looked at, and what it is told.
+pub(super) enum Settled<R> {
+    Now(Told, Response<R>),
+    /// The store has to be waited for first.
+    Later(Pending, Response<R>),
 }
 
 /// A settlement to be waited for.
-pub(super) type Pending = std::pin::Pin<Box<dyn Future<Output = Arc<Admission>> + Send>>;
+pub(super) type Pending = Pin<Box<dyn Future<Output = Told> + Send>>;
+
+impl<S: Store + 'static> Unsettled<S> {
+    /// Settles what an answer says it cost.
+    pub(super) fn settle<R>(&self, response: Response<R>) -> Settled<R> {
+        let Self { guard, admission } = self;
+        let (parts, body) = response.into_parts();
+        let actual = guard.actual(&parts);
+        let response = Response::from_parts(parts, body);
+        let Some(actual) = actual else {
+            return Settled::Now(guard.told(admission), response);
+        };
+        if S::IMMEDIATE {
+            let settlement = pin!(guard.reception.gate.settle(admission, &actual));
+            if let Poll::Ready(settled) = settlement.poll(&mut Context::from_waker(Waker::noop())) {
+                // Not settled: the estimate stands.
+                let admission = settled.as_ref().unwrap_or(admission);
+                return Settled::Now(guard.told(admission), response);
+            }
+        }
+        let (guard, admission) = (Arc::clone(guard), admission.clone());
+        let told = Box::pin(async move {
+            let settled = guard.reception.gate.settle(&admission, &actual).await;
+            guard.told(settled.as_ref().unwrap_or(&admission))
+        });
+        Settled::Later(told, response)
+    }
+}
 
 impl<S: Store + 'static> Settler for Guard<S> {
     fn settle<'a, 'c: 'a>(

@@ -10,14 +10,15 @@ use crate::store::StoreError;
 use crate::time::{Micros, Timestamp};
 
 /// A decision with the rules it is about.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Admission {
     pub(super) decision: Decision,
     // The charges the outcomes are of.
     pub(super) asked: Question,
     // Present when the policy decided alone; then without charges.
     pub(super) ground: Option<Ground>,
-    pub(super) store_error: Option<StoreError>,
+    // Shared, for errors are not copied and admissions are.
+    pub(super) store_error: Option<Arc<StoreError>>,
 }
 
 /// The decision of a policy alone, which knows no time.
@@ -161,7 +162,7 @@ impl Admission {
 
     /// What kept the store from answering, where [fallbacks](crate::Fallback) decided.
     pub fn store_error(&self) -> Option<&StoreError> {
-        self.store_error.as_ref()
+        self.store_error.as_deref()
     }
 
     /// The policy that decided.

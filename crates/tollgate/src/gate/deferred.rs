@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Admission, Gate, Question, take};
-use crate::policy::Ground;
+use super::admission::alone;
+use super::{Admission, Gate, Question, no_answer, take};
+use crate::policy::{Charges, Ground};
 use crate::store::Store;
 use crate::subject::{Costs, Subject};
 
@@ -16,6 +17,10 @@ pub struct Deferred {
     // Boxed, for it is seldom there and always handed about.
     question: Box<Question>,
 }
+
+/// Says that the store has to be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MustWait;
 
 impl<S: Store> Gate<S> {
     /// [Admits](Gate::admit) by the rules a request has to wait for, and hands over what is to be
@@ -58,24 +63,57 @@ impl<S: Store> Gate<S> {
         (admission, deferred)
     }
 
-    /// The same without a future, for a store that [answers at once](Store::decide_now). `None`, with
-    /// nothing charged, where it does not. On the heap from the start, for front ends that share it.
+    /// An admission to be decided by the policy in force. Until it is it says what the policy says of
+    /// those whom no rule applies to.
+    #[inline]
+    pub fn open(&self) -> Box<Admission> {
+        // The place first, so that it is written there and not moved.
+        let place = Box::new_uninit();
+        let admission = Admission {
+            decision: alone(Ground::NoRule.verdict()),
+            asked: Question { policy: self.policy(), charges: Charges::default() },
+            ground: Some(Ground::NoRule),
+            store_error: None,
+        };
+        Box::write(place, admission)
+    }
+
+    /// Decides an [open](Gate::open) admission as [`admit_deferring`](Gate::admit_deferring) would, by
+    /// its policy and without a future, for a store that [answers at once](Store::decide_now).
+    ///
+    /// In its place, for an admission is large, and moved out of every function that returns it.
+    ///
+    /// # Errors
+    ///
+    /// Where the store has to be waited for; then nothing is charged and the admission says nothing.
     pub fn admit_deferring_now(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
-    ) -> Option<(Arc<Admission>, Option<Deferred>)> {
-        let (mut asked, ground) = self.begin(subject, costs, take);
-        let (deferred, ground) = asked.put_off(ground);
-        let admission = match ground {
-            Some(ground) => Arc::new(asked.decided(ground)),
-            None => {
-                let answer = self.limiter.store().decide_now(asked.charges.set())?;
-                Arc::new(self.conclude(asked, answer))
+        admission: &mut Admission,
+    ) -> Result<Option<Deferred>, MustWait> {
+        let Admission { decision, asked, ground, store_error } = admission;
+        let mut found = asked.resolve(subject, costs, take);
+        let mut deferred = None;
+        if !asked.is_critical() {
+            (deferred, found) = asked.put_off(found);
+        }
+        *store_error = None;
+        if let Some(found) = found {
+            (*ground, *decision) = (Some(found), alone(found.verdict()));
+            return Ok(deferred.filter(|_| decision.is_allowed()));
+        }
+        *ground = None;
+        match self.limiter.store().decide_now(asked.charges.set()) {
+            Some(Ok(answer)) if asked.is_answered_by(&answer) => *decision = answer,
+            Some(answer) => {
+                let error = answer.err().unwrap_or_else(no_answer);
+                *store_error = Some(Arc::new(error));
+                *decision = self.fall_back(asked);
             }
-        };
-        let deferred = deferred.filter(|_| admission.is_allowed());
-        Some((admission, deferred))
+            None => return Err(MustWait),
+        }
+        Ok(deferred.filter(|_| decision.is_allowed()))
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.
@@ -85,16 +123,20 @@ impl<S: Store> Gate<S> {
 }
 
 impl Question {
+    /// Whether all of it has to be asked now.
+    #[inline(always)]
+    fn is_critical(&self) -> bool {
+        self.charges.numbers().iter().all(|&rule| self.policy.is_critical(rule))
+    }
+
     /// Takes out what need not be asked now. If that is everything, there is a ground to ask nothing.
     #[inline]
     fn put_off(&mut self, ground: Option<Ground>) -> (Option<Deferred>, Option<Ground>) {
-        match self.charges.numbers().iter().all(|&rule| self.policy.is_critical(rule)) {
-            true => (None, ground),
-            false => {
-                let deferred = self.split();
-                (Some(deferred), self.charges.set().is_empty().then_some(Ground::NoRule))
-            }
+        if self.is_critical() {
+            return (None, ground);
         }
+        let deferred = self.split();
+        (Some(deferred), self.charges.set().is_empty().then_some(Ground::NoRule))
     }
 
     #[cold]

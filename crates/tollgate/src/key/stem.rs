@@ -1,16 +1,16 @@
 //! What the keys of one rule have in common.
 
+use super::text::Push;
 use super::{Key, KeyPart, PLAIN, WHOLE, escape, push_value, short};
-use std::borrow::Cow;
 
 /// The keys of one rule, as far as they are the same for every subject: spelled once, so that only
 /// values are spelled per charge.
 #[derive(Clone, Debug)]
 pub(crate) struct Stem {
-    // What stands before each value, and the name alone in front where there is no axis.
+    // The rule's name, and the first axis if there is one.
+    start: Key<'static>,
+    // What stands before each value but the first.
     pieces: Vec<Box<[u8]>>,
-    // How many bytes of the first piece name the rule.
-    scope: u16,
     // The place of the axis by which buckets are placed near others.
     near: Option<usize>,
 }
@@ -22,42 +22,41 @@ impl Stem {
         axes: impl IntoIterator<Item = &'n str>,
         near: Option<&str>,
     ) -> Self {
-        let mut piece = Vec::new();
-        escape(rule.as_bytes(), &PLAIN, &mut piece);
-        // Rule names are short by construction; a longer one would only lose its scope.
-        let scope = u16::try_from(piece.len()).unwrap_or(u16::MAX);
+        let mut start = Key::of_rule(rule, [] as [(&str, KeyPart<'_>); 0]);
         let (mut pieces, mut place_of_near) = (Vec::new(), None);
-        for axis in axes {
+        for (place, axis) in axes.into_iter().enumerate() {
             if near == Some(axis) {
-                place_of_near = Some(pieces.len());
+                place_of_near = Some(place);
             }
-            piece.push(b':');
+            let mut piece = vec![b':'];
             escape(axis.as_bytes(), &PLAIN, &mut piece);
-            pieces.push(std::mem::take(&mut piece).into());
+            match place {
+                0 => start.text.push(&piece),
+                _ => pieces.push(piece.into()),
+            }
         }
-        if pieces.is_empty() {
-            pieces.push(piece.into());
-        }
-        Self { pieces, scope, near: place_of_near }
+        Self { start, pieces, near: place_of_near }
     }
 
-    /// The key of a subject with these values, one for each axis.
-    pub(crate) fn key<'v>(&self, values: impl IntoIterator<Item = KeyPart<'v>>) -> Key<'static> {
-        let mut text = Vec::with_capacity(64);
-        let mut tag = WHOLE;
-        let mut values = values.into_iter();
-        for (place, piece) in self.pieces.iter().enumerate() {
-            // An axis begins after a separator, the first after the rule's name.
-            let start = 1 + if place == 0 { usize::from(self.scope) } else { text.len() };
-            text.extend_from_slice(piece);
-            if let Some(value) = values.next() {
-                push_value(value, &mut text);
-            }
-            if self.near == Some(place) {
-                tag = short(start..text.len()).unwrap_or(WHOLE);
-            }
+    /// A key as all start; to be finished by [adding](Stem::add) a value for each axis, in order.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> Key<'static> {
+        Key { text: self.start.text.to_extend(), scope: self.start.scope, tag: WHOLE }
+    }
+
+    /// Adds the value of the axis at `place` to a key.
+    #[inline(always)]
+    pub(crate) fn add(&self, key: &mut Key<'static>, place: usize, value: KeyPart<'_>) {
+        // An axis begins after a separator, the first after the rule's name.
+        let mut start = 1 + usize::from(key.scope);
+        if let Some(piece) = place.checked_sub(1).and_then(|place| self.pieces.get(place)) {
+            start = 1 + key.text.len();
+            key.text.push(piece);
         }
-        Key { text: Cow::Owned(text), scope: self.scope, tag }
+        push_value(value, &mut key.text);
+        if self.near == Some(place) {
+            key.tag = short(start..key.text.len()).unwrap_or(WHOLE);
+        }
     }
 }
 
@@ -84,8 +83,10 @@ mod tests {
                 let axes = &axes[..count];
                 let values = || parts.iter().copied().cycle().skip(first).take(count);
                 let stem = Stem::new("per:rule", axes.iter().copied(), near);
+                let mut key = stem.start();
+                values().enumerate().for_each(|(place, value)| stem.add(&mut key, place, value));
                 let pairs = axes.iter().copied().zip(values());
-                assert_eq!(stem.key(values()), Key::of_rule_near("per:rule", pairs, near));
+                assert_eq!(key, Key::of_rule_near("per:rule", pairs, near));
             }
         }
     }

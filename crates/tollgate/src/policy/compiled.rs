@@ -4,6 +4,7 @@ use super::explain::Source;
 use super::facts::Facts;
 use super::glob::Glob;
 use super::index::{Found, Index};
+use super::resolution::Charges;
 use super::rule::{Missing, Rule};
 use super::table::{Meters, Table};
 use crate::charge::{Charge, Cost, Enforcement, Op};
@@ -90,24 +91,25 @@ impl Compiled {
         }
     }
 
-    /// Hands over the charges it makes for a subject and says where their quotas come from.
+    /// Adds the charges it makes for a subject, as the rule of this number, and says where their quotas
+    /// come from.
     #[inline]
     pub(super) fn charge(
         &self,
         facts: &Facts<'_>,
         digester: &Digester,
         op: Op,
-        mut each: impl FnMut(Charge<'static>),
+        (charges, number): (&mut Charges, u32),
     ) -> Source<'_> {
         let (meters, source) = self.meters(facts);
-        let key = self.key(facts, digester);
         let enforcement = self.rule.enforcement();
-        let mut charge = |key, meter| each(Charge::new(key, meter, op).enforced(enforcement));
-        if let Some((last, others)) = meters.split_last() {
-            for meter in others {
-                charge(key.clone(), *meter);
+        for meter in meters {
+            let key = self.stem.start();
+            let charge = Charge { key, meter: *meter, op, enforcement };
+            // Spelled where it lies: what was just written is slow to move.
+            if let Some(charge) = charges.push(charge, number) {
+                self.finish(&mut charge.key, facts, digester);
             }
-            charge(key, *last);
         }
         source
     }
@@ -135,16 +137,18 @@ impl Compiled {
         overrides.find(holds)
     }
 
-    /// The key of a subject's bucket.
-    fn key(&self, facts: &Facts<'_>, digester: &Digester) -> Key<'static> {
-        let part = |axis: usize| match facts.value(axis) {
-            None => KeyPart::Missing,
-            Some(value) if self.rule.is_hashed() || value.len() > LONGEST_PLAIN_VALUE => {
-                KeyPart::Hashed(digester.digest(value))
+    /// Adds the values of a subject to the start of its bucket's key.
+    #[inline]
+    fn finish(&self, key: &mut Key<'static>, facts: &Facts<'_>, digester: &Digester) {
+        for (place, axis) in self.axes.iter().enumerate() {
+            match facts.value(*axis) {
+                None => self.stem.add(key, place, KeyPart::Missing),
+                Some(value) if self.rule.is_hashed() || value.len() > LONGEST_PLAIN_VALUE => {
+                    self.stem.add(key, place, KeyPart::Hashed(digester.digest(value)));
+                }
+                Some(value) => self.stem.add(key, place, KeyPart::Plain(value)),
             }
-            Some(value) => KeyPart::Plain(value),
-        };
-        self.stem.key(self.axes.iter().map(|axis| part(*axis)))
+        }
     }
 
     /// Files the overrides, once all are there.

@@ -5,6 +5,7 @@ use std::fmt;
 use super::compiled::{Compiled, Reach};
 use super::facts::Facts;
 use super::list::Listing;
+use super::resolution::Charges;
 use super::rule::Rule;
 use crate::algorithm::Ask;
 use crate::charge::{Charge, Op};
@@ -123,10 +124,10 @@ pub(super) fn explain<'p>(
     let axis = |index: usize| rule.axes[index].as_str();
     let because = match compiled.reach(facts) {
         Reach::Applies(cost) => {
-            let mut charges = Vec::new();
+            let mut charges = Charges::default();
             let take = Op::Take(Ask::exactly(cost));
-            let source = compiled.charge(facts, digester, take, |charge| charges.push(charge));
-            Because::Applies { charges, source }
+            let source = compiled.charge(facts, digester, take, (&mut charges, 0));
+            Because::Applies { charges: charges.set().charges().to_vec(), source }
         }
         Reach::NoCost => Because::NoCost { unit: rule.counted_unit() },
         Reach::Condition(index) => Because::Condition {

@@ -43,25 +43,42 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    #[inline(always)]
     pub(super) fn new(
         axes: &Names,
         units: &Names,
         subject: &Subject<'a>,
         costs: &Costs<'_>,
     ) -> Self {
-        let mut facts = Self { values: SmallVec::new(), costs: SmallVec::new() };
+        let mut facts = Self::none();
+        facts.learn(axes, units, subject, costs);
+        facts
+    }
+
+    /// Nothing is known yet.
+    #[inline(always)]
+    pub(super) fn none() -> Self {
+        Self { values: SmallVec::new(), costs: SmallVec::new() }
+    }
+
+    /// What is known of a request; in its place, for there is room for more than is commonly known.
+    #[inline(always)]
+    pub(super) fn learn(
+        &mut self,
+        axes: &Names,
+        units: &Names,
+        subject: &Subject<'a>,
+        costs: &Costs<'_>,
+    ) {
         if axes.len() <= FEW {
             for axis in axes.iter() {
-                facts.values.push(subject.value(axis));
+                self.values.push(subject.value(axis));
             }
         } else {
-            facts.place_values(axes, subject);
+            self.place_values(axes, subject);
         }
         for unit in units.iter() {
-            facts.costs.push(costs.of(unit));
+            self.costs.push(costs.of(unit));
         }
-        facts
     }
 
     /// Puts each value in its place.

@@ -95,17 +95,21 @@ impl Charges {
         self.set.charges().iter().zip(self.rules.iter().copied())
     }
 
-    /// Adds a charge of the rule of this number.
+    /// Adds a charge of the rule of this number, about a bucket that no other is about: rules differ in
+    /// name, and the quotas of one in their period. Its key may still be finished.
     #[inline]
-    pub(crate) fn push(&mut self, charge: Charge<'static>, rule: u32) {
-        // Neither can happen: a policy whose rules could make more charges than fit is not built,
-        // and no two charges are about the same bucket, for rules differ in name and the quotas of
-        // one in their period; what is taken out of such a set conflicts no more than before. Should
-        // it, a request without one of its charges beats a panic.
-        let pushed = self.set.push(charge);
-        debug_assert_eq!(pushed, Ok(self.rules.len()), "the policy was compiled wrong");
-        if pushed.is_ok() {
+    pub(crate) fn push(
+        &mut self,
+        charge: Charge<'static>,
+        rule: u32,
+    ) -> Option<&mut Charge<'static>> {
+        let pushed = self.set.push_distinct(charge);
+        // A policy whose rules could make more charges than fit is not built. Should one be, a request
+        // without one of its charges beats a panic.
+        debug_assert!(pushed.is_some(), "the policy was compiled wrong");
+        if pushed.is_some() {
             self.rules.push(rule);
         }
+        pushed
     }
 }

@@ -1,0 +1,73 @@
+//! What an answer will tell, kept until there is one.
+
+use std::mem;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tollgate::{Admission, Enforcement};
+
+use super::merge::{append, mend};
+use super::noted::{self, Noted};
+use super::{Dialect, Fields, RATELIMIT, RATELIMIT_POLICY, Standing, render_admission};
+
+/// Fields for an answer that is not there yet.
+#[derive(Debug, Default)]
+pub(crate) enum Told {
+    #[default]
+    Nothing,
+    /// One limit in the eleventh draft, by far the most common, spelled when it is put. Without numbers
+    /// there is no standing under it.
+    One {
+        noted: Arc<Noted>,
+        standing: Option<Standing>,
+    },
+    Any(Fields),
+}
+
+impl Told {
+    /// What tells an admission.
+    #[inline(always)]
+    pub(crate) fn of(admission: &Admission, dialect: Dialect) -> Self {
+        match one(admission, dialect) {
+            Some(one) => one,
+            None => Self::Any(render_admission(admission, dialect)),
+        }
+    }
+
+    /// Puts it into the headers of an answer, joined with what an inner layer may have told there.
+    #[inline]
+    pub(crate) fn put(&mut self, headers: &mut HeaderMap) {
+        match self {
+            Self::Nothing => {}
+            Self::One { noted, standing } => {
+                // Most often there is no inner layer. So fields are put in their places, and only
+                // where something was already is one made of both.
+                if headers.append(RATELIMIT_POLICY, noted.limit.clone()) {
+                    mend(headers, RATELIMIT_POLICY);
+                }
+                if let Some(standing) = standing
+                    && headers.append(RATELIMIT, noted.spell(*standing))
+                {
+                    mend(headers, RATELIMIT);
+                }
+            }
+            Self::Any(fields) => append(headers, mem::take(fields)),
+        }
+    }
+}
+
+/// The fields of an admission by one enforced charge, if they are spelled already but for numbers.
+#[inline(always)]
+fn one(admission: &Admission, dialect: Dialect) -> Option<Told> {
+    // A refusal tells more.
+    if dialect != Dialect::Draft11 || !admission.is_allowed() {
+        return None;
+    }
+    let mut charges = admission.charges();
+    let (rule, charge, outcome) = charges.next()?;
+    if charges.next().is_some() || outcome.enforcement == Enforcement::Shadow {
+        return None;
+    }
+    let noted = Arc::clone(noted::find(rule, &charge.meter)?);
+    Some(Told::One { noted, standing: outcome.reading.as_ref().map(Standing::of) })
+}
