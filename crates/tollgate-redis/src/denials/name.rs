@@ -1,12 +1,11 @@
 //! What a refused charge is known by: two keyed hashes, made in one pass over its key.
 //!
-//! Each multiplies two words, one of them mixed with the state and one with a secret, into 128 bits
-//! and folds the halves together: the scheme of wyhash and ahash. The secrets are the store's own, so
-//! nobody outside can look for two charges that share a name.
+//! The secrets are the store's own, so nobody outside can look for two charges that share a name.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 
+use tollgate::hash::{BLOCK, fold, short_words, words};
 use tollgate::{Ask, Charge, Enforcement, Op};
 
 /// What a charge is known by: its bucket, and the bucket with limit and cost.
@@ -125,32 +124,6 @@ impl Hasher for Lanes {
         }
         self.shorts = self.shorts << 16 | u64::from(short);
     }
-}
-
-/// Bytes that are hashed at once.
-const BLOCK: usize = 16;
-
-#[inline]
-fn words(block: &[u8; BLOCK]) -> (u64, u64) {
-    let both = u128::from_le_bytes(*block);
-    (both as u64, (both >> 64) as u64)
-}
-
-/// The bytes of a text shorter than 16, each at least once.
-#[inline]
-fn short_words(text: &[u8]) -> (u64, u64) {
-    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-    }
-    let word = text.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-    (word, 0)
-}
-
-/// The product of two words, its halves folded together.
-#[inline]
-fn fold(one: u64, two: u64) -> u64 {
-    let product = u128::from(one) * u128::from(two);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

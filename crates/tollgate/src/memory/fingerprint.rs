@@ -7,13 +7,13 @@
 //! 10^13. With the other 40 bits a home would hold four keys instead of five, and four times as many
 //! would have to be looked for in a second place.
 //!
-//! Each hash multiplies two words, one of them mixed with the state and one with a secret, into 128
-//! bits and folds the halves together: the scheme of wyhash and ahash. The low word says where to
-//! look, so it comes first, and the high bits are worked out while the line is on its way.
+//! The low word says where to look, so it comes first, and the high bits are worked out while the line
+//! is on its way.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
+use crate::hash::{Secrets, fold};
 use crate::key::KeyRef;
 use crate::meter::Meter;
 
@@ -35,13 +35,6 @@ pub(super) struct Fingerprinter {
     // What meets the kind of a bucket.
     low_end: u64,
     high: Secrets,
-}
-
-/// What keys one hash: where its state starts, and what meets every block.
-#[derive(Clone, Copy)]
-struct Secrets {
-    start: u64,
-    block: u64,
 }
 
 impl Fingerprinter {
@@ -79,61 +72,6 @@ impl Fingerprinter {
         // be made up for by a change in the other.
         fold(self.low.hash(text) ^ text.len() as u64, self.low_end ^ kind)
     }
-}
-
-impl Secrets {
-    /// The hash of `text`; whoever needs the length to tell mixes it in.
-    #[inline(always)]
-    fn hash(&self, text: &[u8]) -> u64 {
-        let mut state = self.start;
-        let mut take = |(first, last): (u64, u64)| {
-            state = fold(first ^ state, last ^ self.block);
-        };
-        // Most keys have one block or two, and no loop for them.
-        if let Some((block, mut rest)) = text.split_first_chunk().filter(|_| text.len() > BLOCK) {
-            take(words(block));
-            while let Some((block, more)) = rest.split_first_chunk().filter(|_| rest.len() > BLOCK)
-            {
-                take(words(block));
-                rest = more;
-            }
-        }
-        // The last block overlaps the one before, so that no length needs a shorter read.
-        take(text.last_chunk().map_or_else(|| short_words(text), words));
-        state
-    }
-}
-
-/// Bytes that are hashed at once.
-const BLOCK: usize = 16;
-
-#[inline(always)]
-fn words(block: &[u8; BLOCK]) -> (u64, u64) {
-    let both = u128::from_le_bytes(*block);
-    (both as u64, (both >> 64) as u64)
-}
-
-/// The bytes of a text shorter than 16, each at least once; the length is mixed in elsewhere.
-#[inline(always)]
-fn short_words(text: &[u8]) -> (u64, u64) {
-    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-    }
-    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
-        return (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into());
-    }
-    match text {
-        [] => (0, 0),
-        [only] => ((*only).into(), 0),
-        [first, .., last] => (u64::from(*first) << 8 | u64::from(text[1]), (*last).into()),
-    }
-}
-
-/// The product of two words, its halves folded together.
-#[inline(always)]
-fn fold(one: u64, two: u64) -> u64 {
-    let product = u128::from(one) * u128::from(two);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]
