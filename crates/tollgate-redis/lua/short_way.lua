@@ -133,6 +133,7 @@ if charges > 0 then
   end
 
   if done == charges then
+    if done == 1 and not refusals then return pack('<dd', held[1], now) end
     held[charges + 1] = now
     if refusals then
       for index = 1, #refusals do held[charges + 1 + index] = refusals[index] end

@@ -9,10 +9,10 @@ use tollgate::algorithm::bucket::Debt;
 use tollgate::algorithm::fixed_window::Window;
 use tollgate::algorithm::sliding_log::Log;
 use tollgate::algorithm::sliding_window::Windows;
-use tollgate::algorithm::{State, decide};
+use tollgate::algorithm::{Delta, Evaluation, Standing, State, decide};
 use tollgate::{
-    Algorithm, Charge, ChargeSet, Decision, MAX_EXACT, Meter, StoreError, StoreErrorKind,
-    Timestamp, Verdict,
+    Algorithm, Charge, ChargeSet, Decision, Enforcement, MAX_EXACT, Meter, Micros, Op, Outcome,
+    Provenance, Reading, Retry, StoreError, StoreErrorKind, Timestamp, Verdict,
 };
 
 use crate::question::Question;
@@ -159,11 +159,30 @@ pub(crate) fn decision(
     answer: &Answer,
 ) -> Result<Decision, StoreError> {
     let mut states = answer.states(set.charges(), at).ok_or_else(|| garbled("no state"))?;
-    let decision = decide(set, &mut states, at);
+    let decision = match (set.charges(), &states[..]) {
+        ([Charge { meter, op: Op::Take(ask), enforcement: Enforcement::Enforce, .. }], [state]) => {
+            let outcome = taken(meter, state.evaluate(meter, *ask, at));
+            Decision::new(outcome.into(), at, Provenance::Store)
+        }
+        _ => decide(set, &mut states, at),
+    };
     match decision.verdict() == answer.verdict {
         true => Ok(decision),
         false => Err(garbled("the script and the algorithms disagree")),
     }
+}
+
+/// The outcome of a charge that is all there is to its set: it is taken if it fits.
+fn taken(meter: &Meter, evaluation: Evaluation<Delta>) -> Outcome {
+    let (verdict, retry, delay, units, standing) = match evaluation {
+        Evaluation::Fits { units, delay, after, .. } => {
+            (Verdict::Allow, Retry::Now, delay, units, after)
+        }
+        Evaluation::Exceeds { retry, present } => (Verdict::Deny, retry, Micros::ZERO, 0, present),
+    };
+    let Standing { remaining, reset } = standing;
+    let reading = Reading { capacity: meter.capacity(), remaining, reset, retry, delay, units };
+    Outcome { verdict, enforcement: Enforcement::Enforce, reading: Some(reading) }
 }
 
 fn garbled(what: &'static str) -> StoreError {

@@ -1,11 +1,11 @@
-//! What a refused charge is known by: two keyed hashes, made in one pass over its key.
+//! What a refused charge is known by: two keyed hashes.
 //!
 //! The secrets are the store's own, so nobody outside can look for two charges that share a name.
 
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
-use tollgate::hash::{BLOCK, fold, short_words, words};
+use tollgate::hash::{Secrets, fold};
 use tollgate::{Ask, Charge, Enforcement, Op};
 
 /// What a charge is known by: its bucket, and the bucket with limit and cost.
@@ -17,20 +17,21 @@ pub(super) struct Name {
 
 /// Makes names. What a client can choose meets a secret everywhere.
 pub(super) struct Namer {
-    starts: [u64; 2],
-    blocks: [u64; 2],
-    ends: [u64; 2],
+    bucket: Secrets,
+    terms: Secrets,
+    ends: [u64; 3],
 }
 
 impl Namer {
     pub(super) fn new() -> Self {
         let random = RandomState::new();
-        let secrets = |first: u64| [random.hash_one(first), random.hash_one(first + 1)];
-        Self { starts: secrets(0), blocks: secrets(2), ends: secrets(4) }
+        let secret = |index: u64| random.hash_one(index);
+        let secrets = |first: u64| Secrets { start: secret(first), block: secret(first + 1) };
+        Self { bucket: secrets(0), terms: secrets(2), ends: [4, 5, 6].map(secret) }
     }
 
     /// The name of a charge whose refusal is worth remembering: one that takes and is enforced.
-    #[inline]
+    #[inline(always)]
     pub(super) fn name(&self, charge: &Charge<'_>) -> Option<Name> {
         let Op::Take(Ask { min, max }) = charge.op else {
             return None;
@@ -38,91 +39,19 @@ impl Namer {
         if charge.enforcement != Enforcement::Enforce {
             return None;
         }
-        let [low, high] = self.key(charge);
-        let quota = charge.meter.quota();
-        // The period is part of the bucket.
-        let terms = fold(high ^ quota.limit(), self.ends[1] ^ quota.burst());
-        let terms = fold(terms ^ min.get(), self.blocks[1] ^ max.get());
-        Some(Name { bucket: self.end(low, charge), terms })
+        let terms = self.terms.hash(charge.key.as_bytes());
+        let terms = fold(terms ^ charge.meter.limit(), self.ends[1] ^ charge.meter.capacity());
+        let terms = fold(terms ^ min.get(), self.ends[2] ^ max.get());
+        Some(Name { bucket: self.bucket(charge), terms })
     }
 
     /// What the bucket of a charge is known by.
+    #[inline(always)]
     pub(super) fn bucket(&self, charge: &Charge<'_>) -> u64 {
-        let [low, _] = self.key(charge);
-        self.end(low, charge)
-    }
-
-    #[inline]
-    fn key(&self, charge: &Charge<'_>) -> [u64; 2] {
-        let mut lanes = Lanes { states: self.starts, blocks: self.blocks, length: 0, shorts: 1 };
-        charge.key.hash(&mut lanes);
-        if let Some(calendar) = charge.meter.period().as_calendar() {
-            calendar.hash(&mut lanes);
-        }
-        lanes.absorb((lanes.length, lanes.shorts));
-        lanes.states
-    }
-
-    /// The name of a bucket: what its key came to, with algorithm and period.
-    #[inline]
-    fn end(&self, low: u64, charge: &Charge<'_>) -> u64 {
-        let (algorithm, period) = (charge.meter.algorithm() as u64, charge.meter.period());
-        fold(low ^ period.as_micros(), self.ends[0] ^ algorithm)
-    }
-}
-
-/// Both hashes on their way through a key.
-struct Lanes {
-    states: [u64; 2],
-    blocks: [u64; 2],
-    // What is absorbed together at the end: the last length said, and short numbers behind a one that
-    // tells how many they are.
-    length: u64,
-    shorts: u64,
-}
-
-impl Lanes {
-    #[inline]
-    fn absorb(&mut self, (first, last): (u64, u64)) {
-        for (state, block) in self.states.iter_mut().zip(self.blocks) {
-            *state = fold(first ^ *state, last ^ block);
-        }
-    }
-}
-
-impl Hasher for Lanes {
-    /// Both have a result, so this is not it.
-    fn finish(&self) -> u64 {
-        self.states[0]
-    }
-
-    /// A text whose length is said too.
-    #[inline]
-    fn write(&mut self, text: &[u8]) {
-        let mut rest = text;
-        while let Some((block, more)) = rest.split_first_chunk().filter(|_| rest.len() > BLOCK) {
-            self.absorb(words(block));
-            rest = more;
-        }
-        // The last block overlaps the one before, so that no length needs a shorter read.
-        self.absorb(text.last_chunk().map_or_else(|| short_words(text), words));
-    }
-
-    #[inline]
-    fn write_usize(&mut self, length: usize) {
-        if self.length != 0 {
-            self.absorb((self.length, 0));
-        }
-        self.length = length as u64;
-    }
-
-    #[inline]
-    fn write_u16(&mut self, short: u16) {
-        if self.shorts >> 48 != 0 {
-            self.absorb((0, self.shorts));
-            self.shorts = 1;
-        }
-        self.shorts = self.shorts << 16 | u64::from(short);
+        let text = charge.key.as_bytes();
+        // Keys of one text have one length, so each says what the other does not.
+        let apart = charge.key.layout() << 16 ^ text.len() as u64;
+        fold(self.bucket.hash(text) ^ apart, self.ends[0] ^ charge.meter.kind())
     }
 }
 
