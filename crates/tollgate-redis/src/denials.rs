@@ -60,11 +60,16 @@ impl Denials {
     #[inline]
     pub(crate) fn find(&self, set: &ChargeSet<'_>, now: Micros) -> Option<Decision> {
         match set.charges() {
-            [charge] => self
-                .outcome(charge, now.get())
-                .map(|(at, outcome)| Decision::new(outcome.into(), at, Provenance::DenyCache)),
+            [charge] => self.find_one(charge, now),
             charges => self.find_among(charges, now.get()),
         }
+    }
+
+    /// The refusal of a set of this one charge.
+    #[inline(always)]
+    pub(crate) fn find_one(&self, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
+        let (at, outcome) = self.outcome(charge, now.get())?;
+        Some(Decision::new(outcome.into(), at, Provenance::DenyCache))
     }
 
     fn find_among(&self, charges: &[Charge<'_>], now: u64) -> Option<Decision> {
@@ -131,7 +136,7 @@ impl Denials {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn outcome(&self, charge: &Charge<'_>, now: u64) -> Option<(Timestamp, Outcome)> {
         let name = self.namer.name(charge)?;
         let denial = self.line(name.bucket).find(name, now)?;

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 use tollgate::clock::monotonic;
 use tollgate::store::Answers;
-use tollgate::{ChargeSet, Decision, Micros, Op, Prefix, Store, StoreError};
+use tollgate::{Charge, ChargeSet, Decision, Micros, Op, Prefix, Store, StoreError};
 
 use crate::answer::decision;
 use crate::connect::Connector;
@@ -214,6 +214,13 @@ impl Store for RedisStore {
                 Either::Right(Box::pin(self.inner.decide(set, span, Manner::Alone)))
             }
         }
+    }
+
+    #[inline(always)]
+    fn recall(&self, charge: &Charge<'_>) -> Option<Decision> {
+        let refusal = self.inner.denials.as_ref()?.find_one(charge, monotonic())?;
+        self.inner.shared.counters.count_remembered();
+        Some(refusal)
     }
 
     fn forget_refusals(&self) {
