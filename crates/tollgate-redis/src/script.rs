@@ -223,6 +223,23 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_that_comes_again_is_announced() {
+        let once = [question(&[("a", "5/s"), ("a", "9/m")]), question(&[("b", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &once))[8][0], 0);
+        let again =
+            [question(&[("a", "5/s")]), question(&[("b", "5/s")]), question(&[("a", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &again))[7], [0xc0, 0]);
+        for charges in [2, 100, 1_000] {
+            let names: Vec<String> = (0..charges).map(|number| format!("user {number}")).collect();
+            let mut questions: Vec<Question> =
+                names.iter().map(|name| question(&[(name, "5/s")])).collect();
+            assert!(!comes_again(&questions, charges));
+            questions.push(question(&[("user 1", "5/s")]));
+            assert!(comes_again(&questions, charges + 1));
+        }
+    }
+
+    #[test]
     fn the_usual_plan_goes_without_saying() {
         let usual = [question(&[("a", "5/s")]), question(&[("b", "5/s")])];
         assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &usual)).len(), 6);
