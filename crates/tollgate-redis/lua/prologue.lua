@@ -5,25 +5,28 @@
 -- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
 --        set is one charge, all are of one shape, and TIME is to be read:
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
---            others number its shape from 0. One that is shorter than KEYS is repeated: it says of
---            one set what is true of all
+--            lower ones number its shape from 0. One that is shorter than KEYS is repeated: it says
+--            of one set what is true of all. Bit 14 of the first says that some bucket may come
+--            again, which the caller finds out at a tenth of what it would cost here; without it, or
+--            without a plan, none does
 --        ·   the instant in µs, for tests; '' to read TIME
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
 --        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
 --        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
 --        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
---        window does not hold it: then nothing was decided, and the caller asks again. An array
---        costs as much as reading a bucket, so to a charge that came by itself the answer may be
---        one string: the instant as a double, a byte that is 1 if it was refused, and the value;
---        of a fixed window that is one number, that number, as a double
+--        window does not hold it: then nothing was decided, and the caller asks again. Of a charge
+--        that went the short way it is the number that matters, 0 for nothing: a fixed window's, or
+--        when a debt under the limit of the charge is clear. Where all did, the reply is all those
+--        numbers as doubles in one string, for an array costs as much again
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
 --
 -- Order. All values are read, then all sets decided in memory in their order, then what changed is
 -- written, each bucket once. A refused set leaves values and lifetimes as they were. Two things are
--- read and written in place instead, when their turn comes: what takes the short way (short_way.lua),
--- and long logs, piece by piece.
+-- read and written in place instead, when their turn comes: fixed windows on the short way
+-- (short_way.lua), and long logs, piece by piece. What the short way leaves over is read when all it
+-- decided is written.
 --
 -- Atomic, because the server runs nothing else meanwhile; and so does TIME belong to the decision:
 -- it is read here, once, so clocks of other machines do not matter.
@@ -48,8 +51,8 @@
 -- bytes as much as two doubles, floor as much as nine times x - x % d. What few calls need is made
 -- only when they do.
 
-local call, byte, floor = redis.call, string.byte, math.floor
-local pack, unpacked = struct.pack, struct.unpack
+local call, attempt, byte, floor = redis.call, redis.pcall, string.byte, math.floor
+local pack, unpacked, unpack, type = struct.pack, struct.unpack, unpack, type
 
 -- Algorithm, op, enforcement, group; limit, period, capacity, slack of the lifetime, the least and the
 -- most units, and the instant they were taken at, of a refund; of a calendar, where the present
@@ -62,10 +65,13 @@ local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1,
 
 -- The plan, and how many charges it is of; none where each set is one charge of the first shape.
 local plan, planned
+-- Whether some bucket comes again.
+local again = false
 local shapes_sent, given = #ARGV, ''
 if shapes_sent > 1 then
   plan, given = { byte(ARGV[shapes_sent - 1], 1, -1) }, ARGV[shapes_sent]
   planned, shapes_sent = #plan / 2, shapes_sent - 2
+  if plan[1] and plan[1] % 128 >= 64 then plan[1], again = plan[1] - 64, true end
 end
 
 local now = tonumber(given)

@@ -14,20 +14,20 @@ if charges > 0 then
 
   if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0
     and (not plan or shapes_sent == 1 and planned == 1) then
-    -- INCRBY reads and writes at once; what was too much is given back.
+    -- INCRBY reads and writes at once; what was too much is given back. What was there takes the place
+    -- of the key, for a table that grows costs more than anything else here.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS
     local cost = string.format('%.0f', most)
     local fresh, life
     for index = 1, charges do
       local key = keys[index]
-      local after = redis.pcall('INCRBY', key, cost)
+      local after = attempt('INCRBY', key, cost)
       -- A window of a higher limit is no number.
       if type(after) ~= 'number' then break end
-      local used = after - base
+      local used, before = after - base, after - most
       if used < most or used >= UNITS then
         -- Not this window: none, an old one or one ahead.
-        local before = after - most
         local ahead = ((before - before % UNITS - base) / UNITS) % WINDOWS
         if before > 0 and before <= MOST_EXACT and ahead < AHEAD then
           used = before % UNITS + most
@@ -38,14 +38,15 @@ if charges > 0 then
           used = most
         end
       end
-      held[index] = after > most and after - most
       if used > limit then
         call('DECRBY', key, cost)
         refusals = refusals or {}
         refusals[#refusals + 1] = index
       end
+      keys[index] = before > 0 and before or 0
       done = index
     end
+    held = done == charges and keys or { unpack(keys, 1, done) }
     sets = done
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
@@ -62,79 +63,81 @@ if charges > 0 then
       several[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
     end
 
-    -- What the charges of a set would write, where it has several.
-    local first, values, lives = 1, plan and {}, plan and {}
-    while usual and first <= charges do
-      local index, refused = first, false
-      repeat
-        local high = 128
-        if plan then
-          local step = 2 * ((index - 1) % planned)
-          high = plan[step + 1]
-          if several then
-            local shape = several[high % 128 * 256 + plan[step + 2]]
-            limit, cost, full, slack = shape[1], shape[2], shape[3], shape[4]
-          end
-        end
-        local value = redis.pcall('GET', keys[index])
-        held[index] = value
-        local owed, until_then = 0, false
-        if value then
-          -- Neither is an error, where it is no string.
-          if #value ~= WHOLE_LENGTH then usual = false break end
-          local clear, lasted, under = unpacked(WHOLE, value)
-          if under ~= limit or clear % 1 ~= 0 or clear > MOST_EXACT
-            or lasted % 1 ~= 0 or lasted < 0 or lasted > clear then usual = false break end
-          if clear > now then owed = clear - now end
-          until_then = clear - clear % slack
-        end
-        local lasts = owed + cost
-        if lasts > full then
-          refused = true
-        else
-          local clear = now + lasts
-          local until_now = clear - clear % slack
-          local after = pack(WHOLE, clear, lasts, limit)
-          local life = until_now ~= until_then and lifetime(until_now + 2 * slack)
-          if plan then
-            values[index], lives[index] = after, life
-          elseif life then
-            call('SET', keys[index], after, 'PX', life)
-          else
-            call('SETRANGE', keys[index], '0', after)
-          end
-        end
-        index = index + 1
-      until high >= 128
-      if not usual then break end
-      sets = sets + 1
-      if refused then
-        refusals = refusals or {}
-        refusals[#refusals + 1] = sets
-      elseif plan then
-        for taken = first, index - 1 do
-          if lives[taken] then
-            call('SET', keys[taken], values[taken], 'PX', lives[taken])
-          else
-            call('SETRANGE', keys[taken], '0', values[taken])
-          end
+    -- What charges write, by their number, and the lifetimes to be set; where buckets come again, by
+    -- key which charge was the last to.
+    local values, lives, latest = {}, {}, again and {}
+    local first, refused = 1, false
+    if usual then held = call('MGET', unpack(keys)) end
+    for index = 1, usual and charges or 0 do
+      local high = 128
+      if plan then
+        local step = 2 * ((index - 1) % planned)
+        high = plan[step + 1]
+        if several then
+          local shape = several[high % 128 * 256 + plan[step + 2]]
+          limit, cost, full, slack = shape[1], shape[2], shape[3], shape[4]
         end
       end
-      done, first = index - 1, index
+      local value = held[index]
+      local earlier = latest and latest[keys[index]]
+      if earlier then value = values[earlier] end
+      local known, owed, line = 0, 0, false
+      if value then
+        if #value ~= WHOLE_LENGTH then break end
+        local lasted, under
+        known, lasted, under = unpacked(WHOLE, value)
+        if under ~= limit or known % 1 ~= 0 or known > MOST_EXACT
+          or lasted % 1 ~= 0 or lasted < 0 or lasted > known then break end
+        if known > now then owed = known - now end
+        line = known - known % slack
+      end
+      held[index] = known
+      local lasts = owed + cost
+      if lasts > full then
+        refused = true
+      else
+        local clear = now + lasts
+        local line_now = clear - clear % slack
+        values[index] = pack(WHOLE, clear, lasts, limit)
+        if line_now ~= line then
+          lives[index] = lifetime(line_now + 2 * slack)
+        elseif earlier and lives[earlier] then
+          lives[index] = lives[earlier]
+        end
+      end
+      if high >= 128 then
+        sets = sets + 1
+        if refused then
+          refusals = refusals or {}
+          refusals[#refusals + 1] = sets
+          for charge = first, index do values[charge] = false end
+          refused = false
+        elseif latest then
+          for charge = first, index do latest[keys[charge]] = charge end
+        end
+        done, first = index, index + 1
+      end
+    end
+
+    for index = 1, done do
+      local value, key = values[index], keys[index]
+      if value and (not latest or latest[key] == index) then
+        local life = lives[index]
+        if life then
+          call('SET', key, value, 'PX', life)
+        else
+          call('SETRANGE', key, '0', value)
+        end
+      end
     end
   end
 
-  if done == 1 and charges == 1 and given == '' then
-    local value = held[1]
-    if type(value) == 'number' then value = pack('<d', value) end
-    return pack('<dB', now, refusals and 1 or 0) .. (value or '')
-  end
   if done == charges then
+    if done == 1 and not refusals then return pack('<dd', held[1], now) end
     held[charges + 1] = now
     if refusals then
       for index = 1, #refusals do held[charges + 1 + index] = refusals[index] end
     end
-    return held
+    return pack('<' .. string.rep('d', #held), unpack(held))
   end
 end
-

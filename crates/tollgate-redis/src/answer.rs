@@ -9,13 +9,12 @@ use tollgate::algorithm::bucket::Debt;
 use tollgate::algorithm::fixed_window::Window;
 use tollgate::algorithm::sliding_log::Log;
 use tollgate::algorithm::sliding_window::Windows;
-use tollgate::algorithm::{State, decide};
+use tollgate::algorithm::{Delta, Evaluation, Standing, State, decide};
 use tollgate::{
-    Algorithm, Charge, ChargeSet, Decision, MAX_EXACT, Meter, StoreError, StoreErrorKind,
-    Timestamp, Verdict,
+    Algorithm, Charge, ChargeSet, Decision, Enforcement, MAX_EXACT, Meter, Micros, Op, Outcome,
+    Provenance, Reading, Retry, StoreError, StoreErrorKind, Timestamp, Verdict,
 };
 
-use crate::decimal::Decimal;
 use crate::question::Question;
 use crate::wire::{Head, Values};
 
@@ -34,8 +33,16 @@ const MOST_UNITS: u64 = 94_906_265;
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     verdict: Verdict,
-    // What each charge's bucket held, as the server wrote it.
-    held: SmallVec<[u8; 32]>,
+    held: Held,
+}
+
+/// What the buckets of a question's charges held.
+#[derive(Clone, Debug)]
+enum Held {
+    // Numbers that say all there is to say, zero for nothing.
+    Numbers(SmallVec<[u64; 3]>),
+    // Values of any kind, as the server wrote them.
+    Spelled(SmallVec<[u8; 32]>),
 }
 
 /// What the script says to a batch of questions.
@@ -53,7 +60,7 @@ pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, St
     let charges: usize = questions.iter().map(Question::len).sum();
     let count = match values.next() {
         Some(Head::Array(count)) => count,
-        Some(Head::Bytes(text)) if charges == 1 => return alone(text, questions),
+        Some(Head::Bytes(text)) => return packed(text, questions, charges),
         _ => return Err(garbled("no array")),
     };
     // Nothing but an instant, where there should be more.
@@ -61,23 +68,49 @@ pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, St
         return instant(&mut values).map(Verdicts::Elsewhen);
     }
     let refusals = count.checked_sub(charges + 1).ok_or_else(|| garbled("too few values"))?;
-    let mut answers = SmallVec::<[Answer; 1]>::with_capacity(questions.len());
+    let mut answers = SmallVec::with_capacity(questions.len());
     for question in questions {
         let held =
             values.take(question.len()).ok_or_else(|| garbled("fewer values than charges"))?;
-        answers.push(Answer { verdict: Verdict::Allow, held: SmallVec::from_slice(held) });
+        answers.push(Answer::to(Held::Spelled(SmallVec::from_slice(held))));
     }
     let now = instant(&mut values)?;
-    // The script numbers sets that have charges, from 1.
-    let mut sets = questions.iter().zip(&mut answers).filter(|(question, _)| question.len() > 0);
+    let refused = (0..refusals).map(|_| match values.next() {
+        Some(Head::Integer(set)) => usize::try_from(set).ok(),
+        _ => None,
+    });
+    refuse(questions, &mut answers, refused)?;
+    Ok(Verdicts::Decided(now, answers))
+}
+
+/// The same out of one string of doubles: what each charge's bucket held, the instant, and the numbers
+/// of the sets that were refused.
+fn packed(text: &[u8], questions: &[Question], charges: usize) -> Result<Verdicts, StoreError> {
+    let (numbers, rest) = text.as_chunks();
+    let mut numbers = numbers.iter().copied().map(double);
+    if !rest.is_empty() || numbers.len() <= charges {
+        return Err(garbled("too few numbers"));
+    }
+    let mut answers = SmallVec::with_capacity(questions.len());
+    for question in questions {
+        let held = numbers.by_ref().take(question.len()).map(Option::unwrap_or_default);
+        answers.push(Answer::to(Held::Numbers(held.collect())));
+    }
+    let now = numbers.next().flatten().ok_or_else(|| garbled("no instant"))?;
+    refuse(questions, &mut answers, numbers.map(|set| usize::try_from(set?).ok()))?;
+    Ok(Verdicts::Decided(Timestamp::from_micros(now), answers))
+}
+
+/// Marks the answers to sets that were refused. The script numbers those that have charges, from 1.
+fn refuse(
+    questions: &[Question],
+    answers: &mut [Answer],
+    refused: impl Iterator<Item = Option<usize>>,
+) -> Result<(), StoreError> {
+    let mut sets = questions.iter().zip(answers).filter(|(question, _)| question.len() > 0);
     let mut passed = 0;
-    for _ in 0..refusals {
-        let ahead = match values.next() {
-            Some(Head::Integer(set)) => {
-                usize::try_from(set).ok().and_then(|set| set.checked_sub(passed + 1))
-            }
-            _ => None,
-        };
+    for set in refused {
+        let ahead = set.and_then(|set| set.checked_sub(passed + 1));
         let refused = ahead.and_then(|ahead| {
             passed += ahead + 1;
             sets.nth(ahead)
@@ -85,30 +118,29 @@ pub(crate) fn split(reply: &[u8], questions: &[Question]) -> Result<Verdicts, St
         let (_, answer) = refused.ok_or_else(|| garbled("a refusal of nothing"))?;
         answer.verdict = Verdict::Deny;
     }
-    Ok(Verdicts::Decided(now, answers))
+    Ok(())
 }
 
-/// The answer to the only charge there is, as one string: the instant, a byte that is 1 if it was
-/// refused, and what its bucket held.
-fn alone(text: &[u8], questions: &[Question]) -> Result<Verdicts, StoreError> {
-    let (head, value) = text.split_at_checked(9).ok_or_else(|| garbled("a short answer"))?;
-    let now = double(&head[..8]).ok_or_else(|| garbled("no instant"))?;
-    let verdict = if head[8] == 1 { Verdict::Deny } else { Verdict::Allow };
-    // Spelled as it stands in an array. No value is so short but a window's number.
-    let number = if value.len() == 8 { double(value) } else { None };
-    let decimal = Decimal::of(number.unwrap_or(value.len() as u64));
-    let parts: [&[u8]; 5] = match (value, number) {
-        ([], _) => [b"$-1", b"", b"\r\n", b"", b""],
-        (_, Some(_)) => [b":", decimal.as_bytes(), b"\r\n", b"", b""],
-        (value, None) => [b"$", decimal.as_bytes(), b"\r\n", value, b"\r\n"],
-    };
-    let held: SmallVec<[u8; 32]> = parts.into_iter().flatten().copied().collect();
-    // Sets without charges may have come with it.
-    let answers = questions.iter().map(|question| match question.len() {
-        0 => Answer { verdict: Verdict::Allow, held: SmallVec::new() },
-        _ => Answer { verdict, held: held.clone() },
-    });
-    Ok(Verdicts::Decided(Timestamp::from_micros(now), answers.collect()))
+impl Answer {
+    /// That a set is admitted, until it turns out to be refused.
+    const fn to(held: Held) -> Self {
+        Self { verdict: Verdict::Allow, held }
+    }
+
+    /// The states the buckets of these charges were in at `at`, each `None` if the script does not
+    /// answer so.
+    fn states(&self, charges: &[Charge<'_>], at: Timestamp) -> Option<SmallVec<[State; 1]>> {
+        match &self.held {
+            Held::Numbers(numbers) => {
+                let states = charges.iter().zip(numbers);
+                states.map(|(charge, &number)| numeric(charge, number, at)).collect()
+            }
+            Held::Spelled(values) => {
+                let mut values = Values::of(values);
+                charges.iter().map(|charge| state(charge, &mut values, at)).collect()
+            }
+        }
+    }
 }
 
 fn instant(values: &mut Values<'_>) -> Result<Timestamp, StoreError> {
@@ -126,16 +158,31 @@ pub(crate) fn decision(
     at: Timestamp,
     answer: &Answer,
 ) -> Result<Decision, StoreError> {
-    let mut held = Values::of(&answer.held);
-    let states = set.charges().iter();
-    let states =
-        states.map(|charge| state(charge, &mut held, at).ok_or_else(|| garbled("no state")));
-    let mut states = states.collect::<Result<SmallVec<[State; 1]>, _>>()?;
-    let decision = decide(set, &mut states, at);
+    let mut states = answer.states(set.charges(), at).ok_or_else(|| garbled("no state"))?;
+    let decision = match (set.charges(), &states[..]) {
+        ([Charge { meter, op: Op::Take(ask), enforcement: Enforcement::Enforce, .. }], [state]) => {
+            let outcome = taken(meter, state.evaluate(meter, *ask, at));
+            Decision::new(outcome.into(), at, Provenance::Store)
+        }
+        _ => decide(set, &mut states, at),
+    };
     match decision.verdict() == answer.verdict {
         true => Ok(decision),
         false => Err(garbled("the script and the algorithms disagree")),
     }
+}
+
+/// The outcome of a charge that is all there is to its set: it is taken if it fits.
+fn taken(meter: &Meter, evaluation: Evaluation<Delta>) -> Outcome {
+    let (verdict, retry, delay, units, standing) = match evaluation {
+        Evaluation::Fits { units, delay, after, .. } => {
+            (Verdict::Allow, Retry::Now, delay, units, after)
+        }
+        Evaluation::Exceeds { retry, present } => (Verdict::Deny, retry, Micros::ZERO, 0, present),
+    };
+    let Standing { remaining, reset } = standing;
+    let reading = Reading { capacity: meter.capacity(), remaining, reset, retry, delay, units };
+    Outcome { verdict, enforcement: Enforcement::Enforce, reading: Some(reading) }
 }
 
 fn garbled(what: &'static str) -> StoreError {
@@ -150,9 +197,8 @@ fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<St
         (Algorithm::SlidingLog, Head::Array(count)) => {
             return log(count, held).map(State::SlidingLog);
         }
-        (Algorithm::FixedWindow, Head::Integer(number)) => {
-            let number = u64::try_from(number).ok()?;
-            return Some(State::FixedWindow(numbered(number, &charge.meter, at)));
+        (_, Head::Integer(number)) => {
+            return numeric(charge, u64::try_from(number).ok()?, at);
         }
         (_, Head::Bytes(value)) => value,
         _ => return None,
@@ -169,6 +215,23 @@ fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<St
     };
     // The script takes what it would not have written for nothing.
     Some(state.unwrap_or_else(|| State::fresh(algorithm)))
+}
+
+/// The state of a bucket that was decided the short way: a window that is one number, or when a debt is
+/// clear that was written under the limit of the charge, and so needs nothing else.
+fn numeric(charge: &Charge<'_>, number: u64, at: Timestamp) -> Option<State> {
+    let algorithm = charge.meter.algorithm();
+    match algorithm {
+        Algorithm::FixedWindow => Some(State::FixedWindow(numbered(number, &charge.meter, at))),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if number == 0 => {
+            Some(State::fresh(algorithm))
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let charged = at.as_micros().min(number);
+            Some(State::Bucket(Debt::new(charge.meter.limit(), charged, number, 0)))
+        }
+        Algorithm::SlidingLog | Algorithm::SlidingWindow => None,
+    }
 }
 
 fn window(value: &[u8]) -> Option<Window> {
@@ -203,8 +266,9 @@ fn windows(value: &[u8]) -> Option<Windows> {
 
 /// A debt of whole microseconds.
 fn whole(value: &[u8]) -> Option<Debt> {
-    let (clear, lasts) = (double(&value[..8])?, double(&value[8..16])?);
-    let limit = integer(&value[16..]);
+    let (clear, rest) = value.split_first_chunk()?;
+    let (lasts, limit) = rest.split_first_chunk()?;
+    let (clear, lasts, limit) = (double(*clear)?, double(*lasts)?, integer(limit));
     (lasts <= clear && limit > 0).then(|| Debt::new(limit, clear - lasts, clear, 0))
 }
 
@@ -228,8 +292,8 @@ fn log(count: usize, values: &mut Values<'_>) -> Option<Log> {
 }
 
 /// A little-endian double that is an integer within the exact ones.
-fn double(bytes: &[u8]) -> Option<u64> {
-    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+fn double(bytes: [u8; 8]) -> Option<u64> {
+    let number = f64::from_le_bytes(bytes);
     let exact = number.fract() == 0.0 && (0.0..=MAX_EXACT as f64).contains(&number);
     exact.then_some(number as u64)
 }
@@ -245,41 +309,55 @@ mod tests {
 
     use super::*;
 
+    fn charge(key: &str) -> Charge<'_> {
+        let meter = Meter::new("5/s".parse().expect("a quota"), Algorithm::FixedWindow);
+        Charge::take(key, meter.expect("it fits"), Cost::ONE)
+    }
+
     fn question(keys: &[&str]) -> Question {
         let mut set = ChargeSet::new();
         for key in keys {
-            let meter = Meter::new("5/s".parse().expect("a quota"), Algorithm::FixedWindow);
-            set.push(Charge::take(*key, meter.expect("it fits"), Cost::ONE)).expect("room");
+            set.push(charge(key)).expect("room");
         }
         Question::new(&Prefix::default(), &set, Timestamp::EPOCH)
     }
 
-    fn answers(reply: &[u8], questions: &[Question]) -> Option<Vec<(Verdict, Vec<u8>)>> {
+    fn answers(reply: &[u8], questions: &[Question]) -> Option<Vec<Answer>> {
         match split(reply, questions).ok()? {
             Verdicts::Decided(at, answers) => {
                 assert_eq!(at, Timestamp::from_micros(7));
-                Some(answers.into_iter().map(|one| (one.verdict, one.held.to_vec())).collect())
+                Some(answers.into_vec())
             }
             Verdicts::Elsewhen(_) => None,
         }
     }
 
-    /// What a charge that came by itself is answered.
-    fn alone(refused: u8, value: &[u8]) -> Vec<u8> {
-        let text = [&7_f64.to_le_bytes()[..], &[refused], value].concat();
+    /// Numbers as the script packs them.
+    fn doubles(numbers: &[f64]) -> Vec<u8> {
+        let text: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()
     }
 
     #[test]
     fn a_string_says_what_an_array_would() {
-        let one = [question(&["a"])];
+        let questions = [question(&["a"]), question(&[]), question(&["b", "c"])];
+        let number = 134_217_729;
         for (string, array) in [
-            (alone(0, b""), &b"*2\r\n$-1\r\n:7\r\n"[..]),
-            (alone(1, b"value"), b"*3\r\n$5\r\nvalue\r\n:7\r\n:1\r\n"),
-            (alone(0, &134_217_729_f64.to_le_bytes()), b"*2\r\n:134217729\r\n:7\r\n"),
+            (&[0.0, 0.0, 0.0, 7.0][..], "*4\r\n$-1\r\n:0\r\n$-1\r\n:7\r\n".to_owned()),
+            (
+                &[number as f64, 0.0, number as f64, 7.0, 2.0],
+                format!("*5\r\n:{number}\r\n$-1\r\n$9\r\n{number}\r\n:7\r\n:2\r\n"),
+            ),
         ] {
-            assert!(answers(array, &one).is_some());
-            assert_eq!(answers(&string, &one), answers(array, &one));
+            let both = [doubles(string), array.into_bytes()];
+            let [string, array] = both.map(|reply| answers(&reply, &questions).expect("answers"));
+            for ((question, string), array) in questions.iter().zip(string).zip(array) {
+                let charges: Vec<Charge<'_>> = (0..question.len()).map(|_| charge("any")).collect();
+                let at = Timestamp::from_micros(7);
+                assert_eq!(string.verdict, array.verdict);
+                assert_eq!(string.states(&charges, at), array.states(&charges, at));
+                assert!(string.states(&charges, at).is_some());
+            }
         }
     }
 
@@ -288,7 +366,7 @@ mod tests {
         let questions = [question(&["a"]), question(&[]), question(&["b", "c"]), question(&["d"])];
         let reply = b"*7\r\n:1\r\n:2\r\n:3\r\n:4\r\n:7\r\n:2\r\n:3\r\n";
         let verdicts = answers(reply, &questions).expect("answers");
-        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|(verdict, _)| verdict).collect();
+        let verdicts: Vec<Verdict> = verdicts.iter().map(|answer| answer.verdict).collect();
         assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny, Verdict::Deny]);
     }
 
@@ -298,6 +376,11 @@ mod tests {
         for reply in [
             &b":7\r\n"[..],
             b"$3\r\nabc\r\n",
+            &doubles(&[7.0]),
+            &doubles(&[0.0, -7.0]),
+            &doubles(&[0.0, 7.5]),
+            &doubles(&[0.0, 7.0, 2.0]),
+            &doubles(&[0.0, 7.0, 1.0, 1.0]),
             b"*0\r\n",
             b"*3\r\n:1\r\n:7\r\n:2\r\n",
             b"*4\r\n:1\r\n:7\r\n:1\r\n:1\r\n",

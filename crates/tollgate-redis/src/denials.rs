@@ -16,8 +16,7 @@
 //! so nobody is told to come back too early. Entries lie in [lines](mod@line) of four; a new one
 //! takes the place of the one that ends first, so the whole never grows.
 
-use std::time::Instant;
-
+use tollgate::clock::monotonic;
 use tollgate::{
     Charge, ChargeSet, Decision, Micros, Op, Outcome, Outcomes, Provenance, Reading, Retry,
     Timestamp, Verdict,
@@ -32,13 +31,21 @@ use name::{Name, Namer};
 /// The longest a refusal is remembered, for refunds and resets elsewhere are not seen.
 pub(crate) const LONGEST: Micros = Micros::from_secs(1);
 
+/// How much readings of the clock may be out of order, in µs.
+const ASTRAY: u64 = 16;
+
+/// What surely has passed when the clock says `span`, and passes on it before `span` has; in µs. The
+/// clock errs by one in 256 and a few microseconds.
+#[inline(always)]
+const fn surely(span: u64) -> u64 {
+    span.saturating_sub(span / 128 + 4)
+}
+
 /// Refusals remembered.
 pub(crate) struct Denials {
     // A power of two of them.
     lines: Box<[Line]>,
     namer: Namer,
-    // Instants are counted in whole microseconds from here, so that they fit a word.
-    start: Instant,
 }
 
 impl Denials {
@@ -46,18 +53,23 @@ impl Denials {
     pub(crate) fn new(entries: usize) -> Self {
         let lines = entries.div_ceil(WAYS).next_power_of_two();
         let lines = std::iter::repeat_with(Line::default).take(lines).collect();
-        Self { lines, namer: Namer::new(), start: Instant::now() }
+        Self { lines, namer: Namer::new() }
     }
 
     /// The refusal of a set of which a charge is known not to fit.
     #[inline]
-    pub(crate) fn find(&self, set: &ChargeSet<'_>, now: Instant) -> Option<Decision> {
+    pub(crate) fn find(&self, set: &ChargeSet<'_>, now: Micros) -> Option<Decision> {
         match set.charges() {
-            [charge] => self
-                .outcome(charge, self.micros(now))
-                .map(|(at, outcome)| Decision::new(outcome.into(), at, Provenance::DenyCache)),
-            charges => self.find_among(charges, self.micros(now)),
+            [charge] => self.find_one(charge, now),
+            charges => self.find_among(charges, now.get()),
         }
+    }
+
+    /// The refusal of a set of this one charge.
+    #[inline(always)]
+    pub(crate) fn find_one(&self, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
+        let (at, outcome) = self.outcome(charge, now.get())?;
+        Some(Decision::new(outcome.into(), at, Provenance::DenyCache))
     }
 
     fn find_among(&self, charges: &[Charge<'_>], now: u64) -> Option<Decision> {
@@ -79,13 +91,11 @@ impl Denials {
     }
 
     /// Remembers what a store's decision, which has just come, on a question sent at `sent` refused.
-    pub(crate) fn learn(&self, set: &ChargeSet<'_>, decision: &Decision, sent: Instant) {
+    pub(crate) fn learn(&self, set: &ChargeSet<'_>, decision: &Decision, sent: Micros) {
         if decision.is_allowed() {
             return;
         }
-        let sent = self.micros(sent);
-        // Rounded up, as the other is down: too little has gone by rather than too much.
-        let answered = self.micros(Instant::now()) + 1;
+        let (sent, answered) = (sent.get(), monotonic().get());
         for (charge, outcome) in set.charges().iter().zip(decision.outcomes()) {
             let (Some(name), Some(reading)) = (self.namer.name(charge), outcome.reading) else {
                 continue;
@@ -97,7 +107,7 @@ impl Denials {
             };
             let denial = Denial {
                 name,
-                until: sent + retry.min(LONGEST.get()),
+                until: sent + surely(retry.min(LONGEST.get())),
                 answered,
                 at: decision.at().as_micros(),
                 capacity: reading.capacity,
@@ -115,22 +125,22 @@ impl Denials {
         for charge in set.charges().iter().filter(changed) {
             let bucket = self.namer.bucket(charge);
             let concerned = |name: Name| name.bucket == bucket;
-            self.line(bucket).clear(self.micros(Instant::now()), concerned);
+            self.line(bucket).clear(monotonic().get() + ASTRAY, concerned);
         }
     }
 
     /// Forgets everything.
     pub(crate) fn clear_all(&self) {
         for line in &self.lines {
-            line.clear(self.micros(Instant::now()), |_| true);
+            line.clear(monotonic().get() + ASTRAY, |_| true);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn outcome(&self, charge: &Charge<'_>, now: u64) -> Option<(Timestamp, Outcome)> {
         let name = self.namer.name(charge)?;
         let denial = self.line(name.bucket).find(name, now)?;
-        let waited = now.saturating_sub(denial.answered);
+        let waited = surely(now.saturating_sub(denial.answered));
         let less = |span: u64| Micros::new(span.saturating_sub(waited));
         let retry = match denial.retry {
             NEVER => Retry::Never,
@@ -156,13 +166,6 @@ impl Denials {
     #[inline]
     fn line(&self, bucket: u64) -> &Line {
         &self.lines[bucket as usize & (self.lines.len() - 1)]
-    }
-
-    /// Whole microseconds since the start.
-    #[inline]
-    fn micros(&self, instant: Instant) -> u64 {
-        let span = instant.saturating_duration_since(self.start);
-        span.as_secs() * 1_000_000 + u64::from(span.subsec_micros())
     }
 }
 

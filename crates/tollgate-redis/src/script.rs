@@ -1,9 +1,12 @@
 //! The script, and the command that has it decide a batch of questions.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::sync::LazyLock;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tollgate::Timestamp;
+use tollgate::hash::Secrets;
 
 use crate::decimal::Decimal;
 use crate::question::{Question, SHAPE, Shape};
@@ -23,12 +26,21 @@ const TEXT: &str = concat!(
 /// What a server knows the script by once it has seen the text.
 static DIGEST: LazyLock<String> = LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned());
 
+/// What keys the hashes that names in a batch are told apart by.
+static SECRETS: LazyLock<Secrets> = LazyLock::new(|| {
+    let random = RandomState::new();
+    Secrets { start: random.hash_one(0), block: random.hash_one(1) }
+});
+
 /// How many of the latest shapes a new charge's is looked for among. One that is sent twice costs a
 /// little; looking through all would cost more where they are many.
 const SHAPES_LOOKED_AT: usize = 8;
 
 /// Marks the last charge of a set.
 const LAST: u16 = 1 << 15;
+
+/// Marks the first charge of a batch in which some bucket comes again.
+const AGAIN: u16 = 1 << 14;
 
 /// The shapes of a command, in the order of their numbers.
 type Shapes<'q> = SmallVec<[&'q Shape; 4]>;
@@ -70,6 +82,9 @@ pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> 
     let set = plan.iter().position(|step| step & LAST != 0).map_or(0, |last| last + 1);
     if set > 0 && plan.chunks(set).all(|steps| *steps == plan[..set]) {
         plan.truncate(set);
+    }
+    if let (Some(first), true) = (plan.first_mut(), comes_again(questions, charges)) {
+        *first |= AGAIN;
     }
     let (name, script) = match form {
         Form::Sha => ("EVALSHA", DIGEST.as_str()),
@@ -123,6 +138,26 @@ impl Encoded {
     }
 }
 
+/// Whether the name of some bucket may come more than once among so many charges. Names are told apart
+/// by hashes, for two that share one cost nothing but time; and here, for it costs the server ten times
+/// as much to find out.
+fn comes_again(questions: &[Question], charges: usize) -> bool {
+    if charges < 2 {
+        return false;
+    }
+    // Half of the places stay empty, so looking for one is short.
+    let mut places: SmallVec<[u64; 256]> = smallvec![0; (2 * charges).next_power_of_two()];
+    let (most, secrets) = (places.len() - 1, *SECRETS);
+    questions.iter().flat_map(Question::charges).any(|(name, _)| {
+        let hash = secrets.hash(name).max(1);
+        let mut place = hash as usize & most;
+        while places[place] != 0 && places[place] != hash {
+            place = (place + 1) & most;
+        }
+        std::mem::replace(&mut places[place], hash) == hash
+    })
+}
+
 /// The number of a shape among those sent.
 fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     let latest = shapes.iter().enumerate().rev().take(SHAPES_LOOKED_AT);
@@ -131,7 +166,8 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     if known.is_none() {
         shapes.push(shape);
     }
-    u16::try_from(number).expect("a batch has far fewer charges than 2^15")
+    let number = u16::try_from(number).ok().filter(|&number| number < AGAIN);
+    number.expect("a batch has far fewer charges than 2^14")
 }
 
 #[cfg(test)]
@@ -184,6 +220,23 @@ mod tests {
         let arguments = arguments(&encode(Form::Sha, ScriptClock::Server, &alike));
         assert_eq!(arguments[9], [0, 0, 0x80, 1]);
         assert_eq!(arguments[10], b"");
+    }
+
+    #[test]
+    fn a_bucket_that_comes_again_is_announced() {
+        let once = [question(&[("a", "5/s"), ("a", "9/m")]), question(&[("b", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &once))[8][0], 0);
+        let again =
+            [question(&[("a", "5/s")]), question(&[("b", "5/s")]), question(&[("a", "5/s")])];
+        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &again))[7], [0xc0, 0]);
+        for charges in [2, 100, 1_000] {
+            let names: Vec<String> = (0..charges).map(|number| format!("user {number}")).collect();
+            let mut questions: Vec<Question> =
+                names.iter().map(|name| question(&[(name, "5/s")])).collect();
+            assert!(!comes_again(&questions, charges));
+            questions.push(question(&[("user 1", "5/s")]));
+            assert!(comes_again(&questions, charges + 1));
+        }
     }
 
     #[test]

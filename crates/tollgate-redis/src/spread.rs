@@ -26,12 +26,12 @@
 //! was begun, least of all giving back.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
+use tollgate::clock::monotonic;
 use tollgate::{
     Algorithm, Charge, ChargeSet, Cost, Decision, Enforcement, Op, Outcome, Provenance, Reading,
     Retry, StoreError, StoreErrorKind, Timestamp,
@@ -372,7 +372,7 @@ impl Taken {
         }
         let (inner, permit) = (Arc::clone(&self.inner), Arc::clone(&self.permit));
         Some(self.inner.shared.runtime.spawn(async move {
-            let span = Span { sent: Instant::now(), deadline: inner.shared.deadline };
+            let span = Span::from(monotonic(), inner.shared.deadline);
             let give_back = async |(slot, refund): &(u16, ChargeSet<'static>)| {
                 let _clearing = inner.clearing(refund);
                 // If it fails, what was taken wears off by itself.

@@ -13,8 +13,9 @@ use futures_util::future::{Either, join_all};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
+use tollgate::clock::monotonic;
 use tollgate::store::Answers;
-use tollgate::{ChargeSet, Decision, Op, Prefix, Store, StoreError};
+use tollgate::{Charge, ChargeSet, Decision, Micros, Op, Prefix, Store, StoreError};
 
 use crate::answer::decision;
 use crate::connect::Connector;
@@ -175,7 +176,7 @@ impl RedisStore {
 
     async fn ask_all(&self, sets: &[ChargeSet<'_>], span: Span) -> Answers {
         let inner = &self.inner;
-        let all = join_all(sets.iter().map(async |set| match inner.recall(set, span.sent) {
+        let all = join_all(sets.iter().map(async |set| match inner.recall(set, span.mark) {
             Some(refusal) => Ok(refusal),
             None => inner.decide(set, span, Manner::Gathered).await,
         }));
@@ -194,7 +195,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
-        Box::pin(self.ask(sets, Span { sent: Instant::now(), deadline: self.deadline }))
+        Box::pin(self.ask(sets, Span::from(monotonic(), self.deadline)))
     }
 
     /// Ready at once if the refusal is remembered: whoever keeps asking for what is refused should
@@ -205,14 +206,21 @@ impl Store for RedisStore {
         &self,
         set: &ChargeSet<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        let sent = Instant::now();
-        match self.inner.recall(set, sent) {
+        let mark = monotonic();
+        match self.inner.recall(set, mark) {
             Some(refusal) => Either::Left(ready(Ok(refusal))),
             None => {
-                let span = Span { sent, deadline: self.deadline };
+                let span = Span::from(mark, self.deadline);
                 Either::Right(Box::pin(self.inner.decide(set, span, Manner::Alone)))
             }
         }
+    }
+
+    #[inline(always)]
+    fn recall(&self, charge: &Charge<'_>) -> Option<Decision> {
+        let refusal = self.inner.denials.as_ref()?.find_one(charge, monotonic())?;
+        self.inner.shared.counters.count_remembered();
+        Some(refusal)
     }
 
     fn forget_refusals(&self) {
@@ -230,10 +238,17 @@ impl fmt::Debug for RedisStore {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) sent: Instant,
+    /// The same by the clock refusals are remembered by, or a little before.
+    pub(crate) mark: Micros,
     pub(crate) deadline: Duration,
 }
 
 impl Span {
+    /// From now on, which is just after `mark`.
+    pub(crate) fn from(mark: Micros, deadline: Duration) -> Self {
+        Self { sent: Instant::now(), mark, deadline }
+    }
+
     pub(crate) fn end(self) -> Instant {
         self.sent + self.deadline
     }
@@ -270,7 +285,7 @@ pub(crate) struct Inner {
 impl Inner {
     /// The refusal of a set that Redis refused a moment ago.
     #[inline]
-    fn recall(&self, set: &ChargeSet<'_>, now: Instant) -> Option<Decision> {
+    fn recall(&self, set: &ChargeSet<'_>, now: Micros) -> Option<Decision> {
         let refusal = self.denials.as_ref()?.find(set, now)?;
         self.shared.counters.count_remembered();
         Some(refusal)
@@ -288,7 +303,7 @@ impl Inner {
             self.ask(set, span, manner).await
         };
         if let (Some(denials), Ok(decision)) = (&self.denials, &answer) {
-            denials.learn(set, decision, span.sent);
+            denials.learn(set, decision, span.mark);
         }
         let error = answer.as_ref().err().map(StoreError::kind);
         self.shared.counters.count_answer(error, span.sent.elapsed());

@@ -9,7 +9,7 @@ use crate::time::{Micros, Timestamp};
 mod counter;
 mod system;
 
-pub use system::SystemClock;
+pub use system::{SystemClock, monotonic};
 
 /// A source of instants.
 ///

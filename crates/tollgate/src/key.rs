@@ -149,6 +149,13 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// Which parts of the text name the rule and place the bucket: what tells keys of one text apart.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn layout(&self) -> u64 {
+        (self.scope as u64) << 32 | (self.tag.0 as u64) << 16 | self.tag.1 as u64
+    }
+
     /// The key as a store looks at it.
     #[inline(always)]
     pub(crate) fn as_ref(&self) -> KeyRef<'_> {

@@ -263,6 +263,8 @@ pub mod clock;
 mod decision;
 pub mod digest;
 pub mod gate;
+#[doc(hidden)]
+pub mod hash;
 mod key;
 mod limiter;
 pub mod memory;

@@ -54,7 +54,15 @@ impl<S: Store> Limiter<S> {
         meter: Meter,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.store.decide_one(&ChargeSet::of(Charge::take(key, meter, cost))).await
+        let set = {
+            // In a scope of its own, so that none of it is kept in the future.
+            let charge = Charge::take(key, meter, cost);
+            if let Some(refusal) = self.store.recall(&charge) {
+                return Ok(refusal);
+            }
+            ChargeSet::of(charge)
+        };
+        self.store.decide_one(&set).await
     }
 
     /// Says what taking `cost` units would do, and takes none.

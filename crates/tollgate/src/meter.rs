@@ -116,7 +116,8 @@ impl Meter {
     }
 
     /// The algorithm and the period, in 52 bits: with the key they name a bucket.
-    pub(crate) const fn kind(&self) -> u64 {
+    #[doc(hidden)]
+    pub const fn kind(&self) -> u64 {
         self.kind
     }
 

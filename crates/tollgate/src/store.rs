@@ -60,7 +60,7 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::charge::ChargeSet;
+use crate::charge::{Charge, ChargeSet};
 use crate::decision::Decision;
 
 /// One answer per set, in the order of the question.
@@ -104,6 +104,14 @@ pub trait Store: Send + Sync {
         }
     }
 
+    /// The refusal of one charge by itself, where it is remembered: what
+    /// [`decide_one`](Store::decide_one) would answer too, but before a set or a future is made, which
+    /// costs more than remembering. Most stores remember none.
+    #[inline(always)]
+    fn recall(&self, _charge: &Charge<'_>) -> Option<Decision> {
+        None
+    }
+
     /// Forgets refusals it remembers in order not to ask again, because limits have changed. Most
     /// stores remember none.
     fn forget_refusals(&self) {}
@@ -127,6 +135,11 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).decide_now(set)
     }
 
+    #[inline(always)]
+    fn recall(&self, charge: &Charge<'_>) -> Option<Decision> {
+        (**self).recall(charge)
+    }
+
     fn forget_refusals(&self) {
         (**self).forget_refusals();
     }
@@ -148,6 +161,11 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
         (**self).decide_now(set)
+    }
+
+    #[inline(always)]
+    fn recall(&self, charge: &Charge<'_>) -> Option<Decision> {
+        (**self).recall(charge)
     }
 
     fn forget_refusals(&self) {

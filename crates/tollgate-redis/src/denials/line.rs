@@ -50,7 +50,7 @@ struct Place([AtomicU64; WORDS]);
 
 impl Line {
     /// The refusal of this name, if it holds at `now` and nobody is writing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, name: Name, now: u64) -> Option<Denial> {
         let version = self.version.load(Ordering::Acquire);
         let denial = self.places.iter().find(|place| place.name() == name)?.read();
@@ -98,17 +98,17 @@ impl Line {
 }
 
 impl Place {
-    #[inline]
+    #[inline(always)]
     fn word(&self, index: usize) -> u64 {
         self.0[index].load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn name(&self) -> Name {
         Name { bucket: self.word(0), terms: self.word(1) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> Denial {
         Denial {
             name: self.name(),

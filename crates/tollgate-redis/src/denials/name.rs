@@ -1,12 +1,11 @@
-//! What a refused charge is known by: two keyed hashes, made in one pass over its key.
+//! What a refused charge is known by: two keyed hashes.
 //!
-//! Each multiplies two words, one of them mixed with the state and one with a secret, into 128 bits
-//! and folds the halves together: the scheme of wyhash and ahash. The secrets are the store's own, so
-//! nobody outside can look for two charges that share a name.
+//! The secrets are the store's own, so nobody outside can look for two charges that share a name.
 
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
+use tollgate::hash::{Ends, TextHasher, fold};
 use tollgate::{Ask, Charge, Enforcement, Op};
 
 /// What a charge is known by: its bucket, and the bucket with limit and cost.
@@ -18,20 +17,19 @@ pub(super) struct Name {
 
 /// Makes names. What a client can choose meets a secret everywhere.
 pub(super) struct Namer {
-    starts: [u64; 2],
-    blocks: [u64; 2],
-    ends: [u64; 2],
+    texts: TextHasher,
+    ends: [u64; 3],
 }
 
 impl Namer {
     pub(super) fn new() -> Self {
         let random = RandomState::new();
-        let secrets = |first: u64| [random.hash_one(first), random.hash_one(first + 1)];
-        Self { starts: secrets(0), blocks: secrets(2), ends: secrets(4) }
+        let secret = |index: u64| random.hash_one(index);
+        Self { texts: TextHasher::new(secret), ends: [8, 9, 10].map(secret) }
     }
 
     /// The name of a charge whose refusal is worth remembering: one that takes and is enforced.
-    #[inline]
+    #[inline(always)]
     pub(super) fn name(&self, charge: &Charge<'_>) -> Option<Name> {
         let Op::Take(Ask { min, max }) = charge.op else {
             return None;
@@ -39,118 +37,30 @@ impl Namer {
         if charge.enforcement != Enforcement::Enforce {
             return None;
         }
-        let [low, high] = self.key(charge);
-        let quota = charge.meter.quota();
-        // The period is part of the bucket.
-        let terms = fold(high ^ quota.limit(), self.ends[1] ^ quota.burst());
-        let terms = fold(terms ^ min.get(), self.blocks[1] ^ max.get());
-        Some(Name { bucket: self.end(low, charge), terms })
+        let ends = self.texts.ends(charge.key.as_bytes());
+        let terms = self.texts.other(ends);
+        let terms = mix(terms ^ charge.meter.limit(), self.ends[1] ^ charge.meter.capacity());
+        let terms = mix(terms ^ min.get(), self.ends[2] ^ max.get());
+        Some(Name { bucket: self.bucket_of(charge, ends), terms })
     }
 
     /// What the bucket of a charge is known by.
     pub(super) fn bucket(&self, charge: &Charge<'_>) -> u64 {
-        let [low, _] = self.key(charge);
-        self.end(low, charge)
+        self.bucket_of(charge, self.texts.ends(charge.key.as_bytes()))
     }
 
-    #[inline]
-    fn key(&self, charge: &Charge<'_>) -> [u64; 2] {
-        let mut lanes = Lanes { states: self.starts, blocks: self.blocks, length: 0, shorts: 1 };
-        charge.key.hash(&mut lanes);
-        if let Some(calendar) = charge.meter.period().as_calendar() {
-            calendar.hash(&mut lanes);
-        }
-        lanes.absorb((lanes.length, lanes.shorts));
-        lanes.states
+    #[inline(always)]
+    fn bucket_of(&self, charge: &Charge<'_>, ends: Ends) -> u64 {
+        // Keys of one text have one length, so each says what the other does not.
+        let apart = charge.key.layout() << 16 ^ charge.key.as_bytes().len() as u64;
+        mix(self.texts.one(ends) ^ apart, self.ends[0] ^ charge.meter.kind())
     }
-
-    /// The name of a bucket: what its key came to, with algorithm and period.
-    #[inline]
-    fn end(&self, low: u64, charge: &Charge<'_>) -> u64 {
-        let (algorithm, period) = (charge.meter.algorithm() as u64, charge.meter.period());
-        fold(low ^ period.as_micros(), self.ends[0] ^ algorithm)
-    }
-}
-
-/// Both hashes on their way through a key.
-struct Lanes {
-    states: [u64; 2],
-    blocks: [u64; 2],
-    // What is absorbed together at the end: the last length said, and short numbers behind a one that
-    // tells how many they are.
-    length: u64,
-    shorts: u64,
-}
-
-impl Lanes {
-    #[inline]
-    fn absorb(&mut self, (first, last): (u64, u64)) {
-        for (state, block) in self.states.iter_mut().zip(self.blocks) {
-            *state = fold(first ^ *state, last ^ block);
-        }
-    }
-}
-
-impl Hasher for Lanes {
-    /// Both have a result, so this is not it.
-    fn finish(&self) -> u64 {
-        self.states[0]
-    }
-
-    /// A text whose length is said too.
-    #[inline]
-    fn write(&mut self, text: &[u8]) {
-        let mut rest = text;
-        while let Some((block, more)) = rest.split_first_chunk().filter(|_| rest.len() > BLOCK) {
-            self.absorb(words(block));
-            rest = more;
-        }
-        // The last block overlaps the one before, so that no length needs a shorter read.
-        self.absorb(text.last_chunk().map_or_else(|| short_words(text), words));
-    }
-
-    #[inline]
-    fn write_usize(&mut self, length: usize) {
-        if self.length != 0 {
-            self.absorb((self.length, 0));
-        }
-        self.length = length as u64;
-    }
-
-    #[inline]
-    fn write_u16(&mut self, short: u16) {
-        if self.shorts >> 48 != 0 {
-            self.absorb((0, self.shorts));
-            self.shorts = 1;
-        }
-        self.shorts = self.shorts << 16 | u64::from(short);
-    }
-}
-
-/// Bytes that are hashed at once.
-const BLOCK: usize = 16;
-
-#[inline]
-fn words(block: &[u8; BLOCK]) -> (u64, u64) {
-    let both = u128::from_le_bytes(*block);
-    (both as u64, (both >> 64) as u64)
-}
-
-/// The bytes of a text shorter than 16, each at least once.
-#[inline]
-fn short_words(text: &[u8]) -> (u64, u64) {
-    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-    }
-    let word = text.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-    (word, 0)
 }
 
 /// The product of two words, its halves folded together.
-#[inline]
-fn fold(one: u64, two: u64) -> u64 {
-    let product = u128::from(one) * u128::from(two);
-    product as u64 ^ (product >> 64) as u64
+#[inline(always)]
+fn mix(one: u64, two: u64) -> u64 {
+    fold(u128::from(one) * u128::from(two))
 }
 
 #[cfg(test)]

@@ -152,11 +152,37 @@ impl Flight {
         cargo.tell_all(failure);
     }
 
-    /// Follows the call to wherever the server points.
+    /// Follows the call to wherever the server points, with those who still wait. Whoever was told that
+    /// it is too late, or has left, is charged nothing any more.
     async fn go_on(self: Arc<Self>, link: Link, reply: Vec<u8>) {
-        let call = Call { questions: &self.questions, deadline: self.deadline };
-        let replies: Replies = call.run(&self.node, link, Some(reply)).await;
-        self.land(replies);
+        let waiting = self.waiting(&reply);
+        let questions = self.questions.iter().zip(&waiting).filter(|(_, waits)| **waits);
+        let questions: Vec<Question> = questions.map(|(question, _)| question.clone()).collect();
+        let mut replies = Replies::new();
+        if !questions.is_empty() {
+            let call = Call { questions: &questions, deadline: self.deadline };
+            replies = call.run(&self.node, link, Some(reply)).await;
+        }
+        let mut replies = replies.into_iter();
+        let told = |waits: bool| waits.then(|| replies.next()).flatten();
+        let told = waiting.into_iter().map(told);
+        self.land(told.map(|reply| reply.unwrap_or_else(|| Err(Failure::timeout()))));
+    }
+
+    /// Of each question, whether it is to be asked again after this reply.
+    fn waiting(&self, reply: &[u8]) -> Vec<bool> {
+        let undecided = reply.starts_with(b"-")
+            || matches!(split(reply, &self.questions), Ok(Verdicts::Elsewhen(_)));
+        let now = Instant::now();
+        let waits = |caller: &Caller| {
+            // What is no answer is the same for all, and nobody is asked again.
+            !undecided
+                || caller.end > now
+                    && caller.answer.as_ref().is_some_and(|answer| !answer.is_closed())
+        };
+        let waiting = self.with_cargo(|cargo| Some(cargo.callers.iter().map(waits).collect()));
+        // The call was given up meanwhile.
+        waiting.unwrap_or_default()
     }
 
     /// What `look` finds, if it has not landed yet.

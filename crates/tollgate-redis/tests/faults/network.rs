@@ -5,7 +5,10 @@ use std::time::Duration;
 use tollgate::{Algorithm, Charge, ChargeSet, Cost, StoreErrorKind};
 use tollgate_testkit::redis::{Proxy, Server};
 
-use crate::load::{DEADLINE, Load, drained, during, failing, meter, resumed, served, store};
+use crate::load::{
+    DEADLINE, Load, drained, during, failing, meter, resumed, served, store, store_with_deadline,
+    take,
+};
 
 const DOWN: [StoreErrorKind; 2] = [StoreErrorKind::Unavailable, StoreErrorKind::Timeout];
 
@@ -72,4 +75,27 @@ async fn swallowed_without_a_word() {
     assert!(tally.allowed <= limit, "{tally:?}");
     tally.failed_only_by(&DOWN);
     drained(&store).await;
+}
+
+/// The server has lost the script and says so when it is too late for the caller. It has charged
+/// nothing, and is not asked again for somebody who was told that there is no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sent_again_for_nobody() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let store = store_with_deadline(&proxy.url(), Duration::from_secs(20));
+    served(&store, "key").await;
+    drained(&store).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    proxy.delay(Duration::from_millis(100));
+    let hurried = store.with_deadline(Duration::from_millis(20));
+    let error = take(&hurried, "late").await.expect_err("there is no time");
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    drained(&store).await;
+    proxy.delay(Duration::ZERO);
+    // Whoever comes next is asked for as usual.
+    served(&store, "next").await;
+    let keys = server.keys();
+    assert!(keys.iter().any(|key| key.contains("next")), "{keys:?}");
+    assert!(!keys.iter().any(|key| key.contains("late")), "{keys:?}");
 }

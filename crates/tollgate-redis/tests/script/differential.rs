@@ -172,6 +172,11 @@ impl Pure {
         decision
     }
 
+    /// Forgets a bucket.
+    pub(crate) fn forget(&mut self, key: &str, meter: &Meter) {
+        self.0.retain(|(name, other, _)| name != key || other.period() != meter.period());
+    }
+
     /// The earliest instant a clock may step back to from `now` if stale buckets may have been
     /// forgotten.
     pub(crate) fn earliest(&self, now: u64) -> u64 {

@@ -7,4 +7,5 @@ mod defects;
 mod differential;
 mod long_logs;
 mod server;
+mod short_way;
 mod stored;

@@ -1,17 +1,20 @@
-//! Wall-clock time from a calibrated counter.
+//! Time from a calibrated counter.
 //!
 //! Time is a straight line over the counter's ticks: `micros = origin + (ticks − start) · rate`. The
 //! line is drawn anew about once a second by whoever reads the clock then. A new line starts where
-//! the old one is, so time never jumps back, and leans so as to meet the system's time within the
-//! next second: at most one eighth faster or slower than real time. Only when the system is ahead by
-//! more than a second (the machine slept, or its clock was set) does time jump, forwards.
+//! the old one is, so time never jumps back, and leans so as to meet its guide within the next second.
+//! Only when the guide is ahead by more than a second does time jump, forwards.
+//!
+//! There are two guides. One is the system's time, which may be set: a line leans by up to an eighth
+//! after it, and jumps when the machine slept. The other is the operating system's monotonic clock. It
+//! keeps the rate lines are drawn by, so a line leans after it only by what a measurement errs.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Clock, counter};
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// The wall clock: the system's time, read from a counter in a few nanoseconds.
 ///
@@ -24,12 +27,21 @@ impl Clock for SystemClock {
     #[inline(always)]
     fn now(&self) -> Timestamp {
         // Readings of the system's clock are bounded, and a line is at most seconds long.
-        Timestamp::from_bounded_micros(CALIBRATED.now())
+        Timestamp::from_bounded_micros(SYSTEM.now())
     }
 }
 
+/// Microseconds since some moment, read from a counter in a few nanoseconds: as many as the operating
+/// system's monotonic clock counts, but for one in 256 and a few more at either end. One thread never
+/// sees them go back.
+#[inline(always)]
+pub fn monotonic() -> Micros {
+    Micros::new(MONOTONIC.now())
+}
+
 /// Shared by all: there is one time.
-static CALIBRATED: Calibrated = Calibrated::new();
+static SYSTEM: Calibrated = Calibrated::new(Guide::System);
+static MONOTONIC: Calibrated = Calibrated::new(Guide::Monotonic);
 
 /// Fractions of a microsecond in a rate: 2^40 of them. At 1 to 6 ticks per nanosecond a rate then
 /// has 27 to 31 bits, and two seconds' worth of ticks times it fits 64.
@@ -39,11 +51,36 @@ const RATE_BITS: u32 = 40;
 const FIRST_LOOK_NANOS: u64 = 200_000;
 const LONGEST_LINE_NANOS: u64 = 1_000_000_000;
 
-/// Beyond this the system's time is jumped to instead of approached.
+/// Beyond this the guide is jumped to instead of approached.
 const JUMP_MICROS: i64 = 1_000_000;
 
-/// One over the steepest lean of a line.
-const LEAN: i64 = 8;
+/// What lines are drawn after.
+#[derive(Clone, Copy)]
+enum Guide {
+    /// The system's time.
+    System,
+    /// The operating system's monotonic clock.
+    Monotonic,
+}
+
+impl Guide {
+    /// One over the steepest lean of a line.
+    const fn lean(self) -> i64 {
+        match self {
+            Self::System => 8,
+            Self::Monotonic => 512,
+        }
+    }
+
+    /// What it shows, in µs, when the monotonic clock shows so many nanoseconds.
+    fn micros(self, nanos: u64) -> u64 {
+        let system = match self {
+            Self::System => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Self::Monotonic => return nanos / 1_000,
+        };
+        u64::try_from(system.as_micros()).unwrap_or(u64::MAX).min(Timestamp::MAX.as_micros())
+    }
+}
 
 /// A straight line from ticks to microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +111,7 @@ impl Line {
 
 /// The line in force, readable by many while one replaces it.
 struct Calibrated {
+    guide: Guide,
     // One more with every line, in the bits above [`VERSION`]; below it why the line may not be read
     // in passing. Readers that saw it change read again.
     version: AtomicU64,
@@ -92,30 +130,29 @@ const VERSION: u64 = 4;
 
 /// What drawing lines needs to remember.
 struct Pencil {
+    guide: Guide,
     // The first reading: the longer the baseline, the better the rate.
     first: Reading,
     length_nanos: u64,
 }
 
-/// Three clocks at one moment.
+/// The counter, the monotonic clock and the guide at one moment.
 #[derive(Clone, Copy)]
 struct Reading {
     ticks: u64,
     nanos: u64,
-    system_micros: u64,
+    guide_micros: u64,
 }
 
 impl Reading {
     /// Reads all three, preferring the least disturbed of a few tries.
-    fn take() -> Self {
+    fn take(guide: Guide) -> Self {
         let tries = (0..4).map(|_| {
             let before = counter::ticks();
             let nanos = counter::monotonic_nanos();
-            let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let guide_micros = guide.micros(nanos);
             let took = counter::ticks().saturating_sub(before);
-            let system_micros = u64::try_from(system.as_micros()).unwrap_or(u64::MAX);
-            let system_micros = system_micros.min(Timestamp::MAX.as_micros());
-            (took, Self { ticks: before + took / 2, nanos, system_micros })
+            (took, Self { ticks: before + took / 2, nanos, guide_micros })
         });
         let least = tries.min_by_key(|(took, _)| *took);
         least.expect("an array of four readings is not empty").1
@@ -130,15 +167,16 @@ impl Reading {
 }
 
 impl Calibrated {
-    const fn new() -> Self {
+    const fn new(guide: Guide) -> Self {
         Self {
+            guide,
             version: AtomicU64::new(0),
             words: [const { AtomicU64::new(0) }; 4],
             pencil: Mutex::new(None),
         }
     }
 
-    /// Microseconds since the epoch.
+    /// Microseconds as the guide counts them.
     #[inline(always)]
     fn now(&self) -> u64 {
         match self.line_unless(WRITING | SLOW).and_then(|line| line.at(counter::quick_ticks())) {
@@ -171,9 +209,9 @@ impl Calibrated {
             return line.extended_to(ticks);
         }
         let next = match &mut *pencil {
-            Some(pencil) => pencil.draw(line, Reading::take()),
+            Some(pencil) => pencil.draw(line, Reading::take(self.guide)),
             None => {
-                let (first, line) = Pencil::first();
+                let (first, line) = Pencil::first(self.guide);
                 *pencil = Some(first);
                 line
             }
@@ -216,30 +254,30 @@ impl Calibrated {
 
 impl Pencil {
     /// Looks at the clocks for a moment and draws a first, short line.
-    fn first() -> (Self, Line) {
-        let first = Reading::take();
-        let mut second = Reading::take();
+    fn first(guide: Guide) -> (Self, Line) {
+        let first = Reading::take(guide);
+        let mut second = Reading::take(guide);
         while second.nanos - first.nanos < FIRST_LOOK_NANOS {
-            second = Reading::take();
+            second = Reading::take(guide);
         }
         let rate = second.rate_since(first);
         let length = ticks_in(FIRST_LOOK_NANOS, rate);
-        let line = Line { start: second.ticks, origin: second.system_micros, rate, length };
-        (Self { first, length_nanos: FIRST_LOOK_NANOS }, line)
+        let line = Line { start: second.ticks, origin: second.guide_micros, rate, length };
+        (Self { guide, first, length_nanos: FIRST_LOOK_NANOS }, line)
     }
 
-    /// The line that goes on from `line` at `reading` and meets the system's time at its end.
+    /// The line that goes on from `line` at `reading` and meets the guide at its end.
     fn draw(&mut self, line: Line, reading: Reading) -> Line {
         self.length_nanos = (self.length_nanos * 2).min(LONGEST_LINE_NANOS);
         let rate = reading.rate_since(self.first);
         let length = ticks_in(self.length_nanos, rate);
         let here = line.extended_to(reading.ticks);
-        let behind = reading.system_micros as i64 - here as i64;
+        let behind = reading.guide_micros as i64 - here as i64;
         if behind > JUMP_MICROS {
-            return Line { start: reading.ticks, origin: reading.system_micros, rate, length };
+            return Line { start: reading.ticks, origin: reading.guide_micros, rate, length };
         }
-        let span = (self.length_nanos / 1_000) as i64;
-        let behind = behind.clamp(-span / LEAN, span / LEAN);
+        let (span, lean) = ((self.length_nanos / 1_000) as i64, self.guide.lean());
+        let behind = behind.clamp(-span / lean, span / lean);
         let lean = i128::from(rate) * i128::from(behind) / i128::from(span);
         let rate = (i128::from(rate) + lean) as u64;
         Line { start: reading.ticks, origin: here, rate, length }
@@ -268,13 +306,38 @@ mod tests {
         assert!(gap < 1_000_000, "{gap} µs apart");
     }
 
+    #[test]
+    fn the_monotonic_clock_is_followed_closely_from_the_start() {
+        for _ in 0..20 {
+            let clock = Calibrated::new(Guide::Monotonic);
+            let (begun, start) = (std::time::Instant::now(), clock.now());
+            let mut last = start;
+            while begun.elapsed().as_millis() < 25 {
+                let before = begun.elapsed().as_micros() as u64;
+                let now = clock.now();
+                let after = begun.elapsed().as_micros() as u64;
+                assert!(now >= last, "{now} after {last}");
+                last = now;
+                // The first reading calibrates, and so comes a while after the beginning.
+                let most = after + after / 256 + 4;
+                assert!(now - start <= most, "{} µs in {after} µs", now - start);
+                let least = (before - before / 256).saturating_sub(FIRST_LOOK_NANOS / 100);
+                assert!(now - start >= least, "{} µs in {before} µs", now - start);
+            }
+        }
+    }
+
     /// A drawing of a machine whose counter ticks 3,000 times a microsecond.
-    fn reading(real_micros: u64, system_micros: u64) -> Reading {
-        Reading { ticks: real_micros * 3_000, nanos: real_micros * 1_000, system_micros }
+    fn reading(real_micros: u64, guide_micros: u64) -> Reading {
+        Reading { ticks: real_micros * 3_000, nanos: real_micros * 1_000, guide_micros }
     }
 
     fn machine() -> (Pencil, Line) {
-        let mut pencil = Pencil { first: reading(0, 5_000_000), length_nanos: LONGEST_LINE_NANOS };
+        let mut pencil = Pencil {
+            guide: Guide::System,
+            first: reading(0, 5_000_000),
+            length_nanos: LONGEST_LINE_NANOS,
+        };
         let rate = reading(1_000_000, 0).rate_since(pencil.first);
         let line = Line { start: 0, origin: 5_000_000, rate, length: 3_000_000_000 };
         let line = pencil.draw(line, reading(1_000_000, 6_000_000));

@@ -7,13 +7,13 @@
 //! 10^13. With the other 40 bits a home would hold four keys instead of five, and four times as many
 //! would have to be looked for in a second place.
 //!
-//! Each hash adds secrets to the words of a text, multiplies them two by two into 128 bits, adds the
-//! products up (NH, the hash of UMAC) and folds the halves of the sum together. The low word says where
-//! to look, so it comes first, and the high bits are worked out while the line is on its way.
+//! The low word says where to look, so it comes first, and the high bits are worked out while the line
+//! is on its way.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
+use crate::hash::{Ends, TextHasher};
 use crate::key::KeyRef;
 use crate::meter::Meter;
 
@@ -31,26 +31,10 @@ pub(super) const HIGH_SHIFT: u32 = 40;
 
 /// Makes fingerprints; each store has secrets of its own.
 pub(super) struct Fingerprinter {
-    low: Secrets,
-    high: Secrets,
+    texts: TextHasher,
     // What the kind of a bucket and the length of its key are multiplied by; odd.
     kind: u64,
     length: u64,
-}
-
-/// What is added to the words of a text, for one hash.
-struct Secrets {
-    first: (u64, u64),
-    last: (u64, u64),
-}
-
-/// The first and the last 16 bytes of a text, with all that lies between mixed in.
-///
-/// A text of up to 16 bytes has none that come first. Read once, and hashed twice.
-#[derive(Clone, Copy)]
-pub(super) struct Ends {
-    first: (u64, u64),
-    last: (u64, u64),
 }
 
 impl Fingerprinter {
@@ -58,43 +42,20 @@ impl Fingerprinter {
         let random = RandomState::new();
         // A model checker needs every run to be the same.
         let secret = |index: u64| if cfg!(loom) { !index } else { random.hash_one(index) };
-        let pair = |index: u64| (secret(index), secret(index + 1));
-        let secrets = |index: u64| Secrets { first: pair(index), last: pair(index + 2) };
-        Self { low: secrets(0), high: secrets(4), kind: secret(8) | 1, length: secret(9) | 1 }
+        Self { texts: TextHasher::new(secret), kind: secret(8) | 1, length: secret(9) | 1 }
     }
 
     /// The fingerprint of the bucket that a key, an algorithm and a period name.
     pub(super) fn of(&self, key: KeyRef<'_>, meter: &Meter) -> Fingerprint {
-        let ends = self.ends(key.text);
+        let ends = self.texts.ends(key.text);
         let low = self.low(ends, key.text.len(), kind(key, meter));
         Fingerprint { low, high: self.high(ends) }
     }
 
-    /// What both hashes of a text are made of.
+    /// What both halves of a fingerprint are made of.
     #[inline(always)]
     pub(super) fn ends(&self, text: &[u8]) -> Ends {
-        // The last block overlaps the one before, so that no length needs a shorter read.
-        match (text.first_chunk(), text.last_chunk()) {
-            (Some(first), Some(last)) if text.len() > BLOCK => {
-                let long = text.len() > 2 * BLOCK;
-                let first = if long { self.all_but_last(text) } else { words(first) };
-                Ends { first, last: words(last) }
-            }
-            (_, Some(all)) => Ends { first: (0, 0), last: words(all) },
-            (_, None) => Ends { first: (0, 0), last: short_words(text) },
-        }
-    }
-
-    /// All blocks of a long text but the last, in 128 bits as well.
-    #[inline(never)]
-    fn all_but_last(&self, text: &[u8]) -> (u64, u64) {
-        let Self { low, high, .. } = self;
-        let (blocks, _) = text[..text.len() - 1].as_chunks();
-        blocks.iter().map(words).fold((0, 0), |(one, two), block| {
-            let mix =
-                |state: u64, with: &Secrets| fold(product(block.0 ^ state, block.1, with.last));
-            (mix(one, low), mix(two, high))
-        })
+        self.texts.ends(text)
     }
 
     /// The low word of [`Fingerprinter::of`]: enough to know where to look.
@@ -104,7 +65,7 @@ impl Fingerprinter {
     #[inline(always)]
     pub(super) fn low(&self, ends: Ends, length: usize, kind: u64) -> u64 {
         let kind = kind.wrapping_mul(self.kind) ^ (length as u64).wrapping_mul(self.length);
-        self.low.hash(ends) ^ kind
+        self.texts.one(ends) ^ kind
     }
 
     /// The high bits of [`Fingerprinter::of`].
@@ -112,7 +73,7 @@ impl Fingerprinter {
     /// They know nothing of algorithms and periods: that the low word does is enough.
     #[inline(always)]
     pub(super) fn high(&self, ends: Ends) -> u64 {
-        self.high.hash(ends) >> HIGH_SHIFT << HIGH_SHIFT
+        self.texts.other(ends) >> HIGH_SHIFT << HIGH_SHIFT
     }
 }
 
@@ -121,52 +82,6 @@ impl Fingerprinter {
 pub(super) fn kind(key: KeyRef<'_>, meter: &Meter) -> u64 {
     // What the meter's kind leaves over tells a rule's key from one made by hand.
     meter.kind() ^ (u64::from(key.scope) << 52)
-}
-
-impl Secrets {
-    /// The hash of a text; whoever needs the length to tell mixes it in.
-    #[inline(always)]
-    fn hash(&self, Ends { first, last }: Ends) -> u64 {
-        let first = product(first.0, first.1, self.first);
-        fold(first.wrapping_add(product(last.0, last.1, self.last)))
-    }
-}
-
-/// Bytes that are read at once.
-const BLOCK: usize = 16;
-
-#[inline(always)]
-fn words(block: &[u8; BLOCK]) -> (u64, u64) {
-    let both = u128::from_le_bytes(*block);
-    (both as u64, (both >> 64) as u64)
-}
-
-/// The bytes of a text shorter than 16, each at least once; the length is mixed in elsewhere.
-#[inline(always)]
-fn short_words(text: &[u8]) -> (u64, u64) {
-    if let (Some(first), Some(last)) = (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-    }
-    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
-        return (u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into());
-    }
-    match text {
-        [] => (0, 0),
-        [only] => ((*only).into(), 0),
-        [first, .., last] => (u64::from(*first) << 8 | u64::from(text[1]), (*last).into()),
-    }
-}
-
-/// The product of two words, with a secret added to each.
-#[inline(always)]
-fn product(one: u64, two: u64, secrets: (u64, u64)) -> u128 {
-    u128::from(one.wrapping_add(secrets.0)) * u128::from(two.wrapping_add(secrets.1))
-}
-
-/// The halves of a product, folded together.
-#[inline(always)]
-fn fold(product: u128) -> u64 {
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]
@@ -181,7 +96,7 @@ mod tests {
         /// Both hashes of `text`, for a `kind` of it.
         fn hash(&self, text: &[u8], kind: u64) -> (u64, u64) {
             let ends = self.ends(text);
-            (self.low(ends, text.len(), kind), self.high.hash(ends))
+            (self.low(ends, text.len(), kind), self.texts.other(ends))
         }
     }
 

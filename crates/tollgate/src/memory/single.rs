@@ -3,7 +3,7 @@
 use std::mem;
 use std::num::NonZeroU64;
 
-use super::fingerprint::{Ends, Fingerprint, kind};
+use super::fingerprint::{Fingerprint, kind};
 use super::line::{HomeLine, Seen, Slot, Words};
 use super::slot::{Came, Code, Inline};
 use super::table::Home;
@@ -15,6 +15,7 @@ use crate::algorithm::{Algorithm, Ask, outcome};
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Provenance, Verdict};
+use crate::hash::Ends;
 use crate::key::{Key, KeyRef};
 use crate::meter::Meter;
 use crate::sync::spin_loop;
