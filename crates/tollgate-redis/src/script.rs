@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use smallvec::{SmallVec, smallvec};
 use tollgate::Timestamp;
-use tollgate::hash::Secrets;
+use tollgate::hash::TextHasher;
 
 use crate::decimal::Decimal;
 use crate::question::{Question, SHAPE, Shape};
@@ -27,9 +27,9 @@ const TEXT: &str = concat!(
 static DIGEST: LazyLock<String> = LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned());
 
 /// What keys the hashes that names in a batch are told apart by.
-static SECRETS: LazyLock<Secrets> = LazyLock::new(|| {
+static NAMES: LazyLock<TextHasher> = LazyLock::new(|| {
     let random = RandomState::new();
-    Secrets { start: random.hash_one(0), block: random.hash_one(1) }
+    TextHasher::new(|index| random.hash_one(index))
 });
 
 /// How many of the latest shapes a new charge's is looked for among. One that is sent twice costs a
@@ -147,9 +147,9 @@ fn comes_again(questions: &[Question], charges: usize) -> bool {
     }
     // Half of the places stay empty, so looking for one is short.
     let mut places: SmallVec<[u64; 256]> = smallvec![0; (2 * charges).next_power_of_two()];
-    let (most, secrets) = (places.len() - 1, *SECRETS);
+    let (most, hasher) = (places.len() - 1, &*NAMES);
     questions.iter().flat_map(Question::charges).any(|(name, _)| {
-        let hash = secrets.hash(name).max(1);
+        let hash = hasher.one(hasher.ends(name)).max(1);
         let mut place = hash as usize & most;
         while places[place] != 0 && places[place] != hash {
             place = (place + 1) & most;
