@@ -61,7 +61,9 @@ pub(crate) enum Kind {
     SortedSetLog,
     /// Tollgate.
     Tollgate(Algorithm),
-    /// Tollgate, three token buckets per request, all or nothing.
+    /// Tollgate, three token buckets per request, all or nothing: a user's, the tenant's, everybody's.
+    Nested,
+    /// The same with three of the user's own, which no other request shares: as dear as three can be.
     Composite,
     /// Tollgate on one key that has no units left, asking Redis every time.
     RefusedAsking,
@@ -70,7 +72,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Incr,
         Self::Empty,
         Self::IncrExpire,
@@ -81,6 +83,7 @@ impl Kind {
         Self::Tollgate(Algorithm::SlidingWindow),
         Self::Tollgate(Algorithm::TokenBucket),
         Self::Tollgate(Algorithm::LeakyBucket),
+        Self::Nested,
         Self::Composite,
         Self::RefusedAsking,
         Self::RefusedRemembering,
@@ -107,7 +110,8 @@ impl Kind {
             Self::HashBucket => "hash script",
             Self::SortedSetLog => "sorted-set script",
             Self::Tollgate(_) => "tollgate",
-            Self::Composite => "tollgate, 3 limits",
+            Self::Nested => "tollgate, user+tenant+all",
+            Self::Composite => "tollgate, 3 of one user",
             Self::RefusedAsking => "tollgate, refused",
             Self::RefusedRemembering => "tollgate, refused, deny cache",
         }
@@ -128,9 +132,11 @@ impl Kind {
             Self::IncrExpire => Algorithm::FixedWindow.name(),
             Self::SortedSetLog => Algorithm::SlidingLog.name(),
             Self::Tollgate(algorithm) => algorithm.name(),
-            Self::HashBucket | Self::Composite | Self::RefusedAsking | Self::RefusedRemembering => {
-                Algorithm::TokenBucket.name()
-            }
+            Self::HashBucket
+            | Self::Nested
+            | Self::Composite
+            | Self::RefusedAsking
+            | Self::RefusedRemembering => Algorithm::TokenBucket.name(),
         }
     }
 }
@@ -166,6 +172,7 @@ impl Contender {
                 Self::Plain(Plain::script(server, SORTED_SET_LOG, &arguments).await?)
             }
             Kind::Tollgate(algorithm) => Self::Tollgate(Tollgate::new(server, algorithm)?),
+            Kind::Nested => Self::Tollgate(Tollgate::nested(server)?),
             Kind::Composite => Self::Tollgate(Tollgate::composite(server)?),
             Kind::RefusedAsking => Self::Tollgate(Tollgate::refused(server, Remember::No).await?),
             Kind::RefusedRemembering => {
@@ -271,10 +278,19 @@ impl Plain {
 /// Tollgate's store.
 pub(crate) struct Tollgate {
     limiter: Limiter<RedisStore>,
-    // One bucket per meter and key.
-    meters: Vec<Meter>,
+    asks: Asks,
     hot: bool,
     names: Names,
+}
+
+/// Which buckets a request charges.
+enum Asks {
+    /// The key's.
+    One(Meter),
+    /// All of the key's, one by each meter.
+    All([Meter; 3]),
+    /// The key's, that of its tenant, and one for everybody.
+    Nested([Meter; 3]),
 }
 
 enum Remember {
@@ -289,29 +305,31 @@ impl Tollgate {
             Algorithm::SlidingLog => "100000/h",
             Algorithm::FixedWindow | Algorithm::SlidingWindow => "1000000/h",
         };
-        Self::with(server, Remember::Yes, vec![meter(quota, algorithm)], false)
+        Self::with(server, Remember::Yes, Asks::One(meter(quota, algorithm)), false)
     }
 
     fn composite(server: &Server) -> io::Result<Self> {
         let quotas = ["1000/s burst 1000000", "60000/m burst 1000000", "3600000/h burst 1000000"];
         let meters = quotas.map(|quota| meter(quota, Algorithm::TokenBucket));
-        Self::with(server, Remember::Yes, meters.to_vec(), false)
+        Self::with(server, Remember::Yes, Asks::All(meters), false)
+    }
+
+    fn nested(server: &Server) -> io::Result<Self> {
+        const SHARED: &str = "1000000/s burst 1000000000";
+        let quotas = ["1000/s burst 1000000", SHARED, SHARED];
+        let meters = quotas.map(|quota| meter(quota, Algorithm::TokenBucket));
+        Self::with(server, Remember::Yes, Asks::Nested(meters), false)
     }
 
     async fn refused(server: &Server, remember: Remember) -> io::Result<Self> {
-        let meters = vec![meter("1/h", Algorithm::TokenBucket)];
-        let tollgate = Self::with(server, remember, meters, true)?;
+        let asks = Asks::One(meter("1/h", Algorithm::TokenBucket));
+        let tollgate = Self::with(server, remember, asks, true)?;
         // The one unit there is.
         tollgate.ask(0).await?;
         Ok(tollgate)
     }
 
-    fn with(
-        server: &Server,
-        remember: Remember,
-        meters: Vec<Meter>,
-        hot: bool,
-    ) -> io::Result<Self> {
+    fn with(server: &Server, remember: Remember, asks: Asks, hot: bool) -> io::Result<Self> {
         let builder = RedisStore::builder(&server.url()).map_err(io::Error::other)?;
         let builder = builder.deadline(PATIENCE);
         let builder = match remember {
@@ -319,7 +337,7 @@ impl Tollgate {
             Remember::No => builder.deny_cache(0),
         };
         let store = builder.build().map_err(io::Error::other)?;
-        Ok(Self { limiter: Limiter::new(store), meters, hot, names: Names::new(name) })
+        Ok(Self { limiter: Limiter::new(store), asks, hot, names: Names::new(name) })
     }
 
     fn ask(&self, request: usize) -> impl Future<Output = io::Result<bool>> {
@@ -333,18 +351,22 @@ impl Tollgate {
 
     /// Asks for one unit of a key's buckets.
     async fn take(&self, key: &str) -> io::Result<bool> {
-        let decision = match &self.meters[..] {
-            [meter] => self.limiter.take(key, *meter, Cost::ONE).await,
-            meters => self.limiter.take_set(&all_of(key, meters)?).await,
+        let decision = match &self.asks {
+            Asks::One(meter) => self.limiter.take(key, *meter, Cost::ONE).await,
+            Asks::All(meters) => self.limiter.take_set(&units([key; 3], meters)?).await,
+            Asks::Nested(meters) => {
+                let tenant = key.split_once(":user").map_or(key, |(tenant, _)| tenant);
+                self.limiter.take_set(&units([key, tenant, "everybody"], meters)?).await
+            }
         };
         decision.map(|decision| decision.is_allowed()).map_err(io::Error::other)
     }
 }
 
-/// One unit of each of a key's buckets.
-fn all_of<'k>(key: &'k str, meters: &[Meter]) -> io::Result<ChargeSet<'k>> {
+/// One unit of the bucket of each key and meter.
+fn units<'k>(keys: [&'k str; 3], meters: &[Meter; 3]) -> io::Result<ChargeSet<'k>> {
     let mut set = ChargeSet::new();
-    for meter in meters {
+    for (key, meter) in keys.into_iter().zip(meters) {
         set.push(Charge::take(key, *meter, Cost::ONE)).map_err(io::Error::other)?;
     }
     Ok(set)

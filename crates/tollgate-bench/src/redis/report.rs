@@ -95,7 +95,8 @@ impl Ratio {
                 speed(Kind::Tollgate(FixedWindow)),
                 speed(Kind::IncrExpire),
             ),
-            ("cost of 3 limits / cost of 1", "< 2.5", speed(bucket), speed(Kind::Composite)),
+            ("cost of user+tenant+all / cost of one", "< 2.5", speed(bucket), speed(Kind::Nested)),
+            ("cost of 3 of one user / cost of one", "< 2.5", speed(bucket), speed(Kind::Composite)),
             ("refused with / without deny cache", "≥ 20", speed(remembering), speed(asking)),
             ("p50 of one alone / of one INCR", "≤ 1.3", wait(bucket), wait(Kind::Incr)),
         ];
