@@ -7,7 +7,7 @@
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
 --            lower ones number its shape from 0. One that is shorter than KEYS is repeated: it says
 --            of one set what is true of all. Bit 14 of the first says that some bucket may come
---            again, which the caller finds out at a tenth of what it would cost here; without it, or
+--            again, which the caller finds out more cheaply than it could be here; without it, or
 --            without a plan, none does
 --        ·   the instant in µs, for tests; '' to read TIME
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil

@@ -139,8 +139,8 @@ impl Encoded {
 }
 
 /// Whether the name of some bucket may come more than once among so many charges. Names are told apart
-/// by hashes, for two that share one cost nothing but time; and here, for it costs the server ten times
-/// as much to find out.
+/// by hashes, for two that share one cost nothing but time; and here, not by the server, which has
+/// less time.
 fn comes_again(questions: &[Question], charges: usize) -> bool {
     if charges < 2 {
         return false;

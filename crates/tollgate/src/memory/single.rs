@@ -122,7 +122,7 @@ impl<A: Copy> Brief<A> {
 
     #[inline(always)]
     fn at(&self) -> Timestamp {
-        Timestamp::from_micros(self.word.get() >> 1 & MAX_EXACT)
+        Timestamp::from_bounded_micros((self.word.get() & !REFUSED) >> 1)
     }
 
     /// The decision, with what the bucket shows.
