@@ -99,11 +99,12 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.wants_parts() || !self.costs.is_empty()
     }
 
-    /// What is clear of a request without waiting; its `admission` is decided unless nothing was asked.
+    /// What is clear of a request without waiting, where the store is one that
+    /// [answers at once](Store::IMMEDIATE); its `admission` is decided unless nothing was asked.
     /// Its body has to be set aside if [somebody wants that](Self::wants_parts).
     #[inline]
     pub(crate) fn ask_now(&self, request: &impl Head, admission: &mut Admission) -> Prompt {
-        if !S::IMMEDIATE || self.axes.must_wait() || self.waiters.is_full() {
+        if self.axes.must_wait() || self.waiters.is_full() {
             return Prompt::Ask;
         }
         let client = self.client(request);

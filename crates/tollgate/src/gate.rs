@@ -70,7 +70,8 @@ const LOCAL_LOG_ENTRIES: usize = 1_000_000;
 /// ```
 #[derive(Debug)]
 pub struct Gate<S> {
-    // Most gates keep the policy they were made with, and then nobody takes the lock.
+    // Most gates keep the policy they were made with, and then nobody takes the lock. Kept for good: a
+    // gate whose policy was replaced holds two.
     first: Arc<Policy>,
     is_replaced: AtomicBool,
     // Replaced whole; a reader holds the lock only to copy the pointer.

@@ -77,11 +77,36 @@ fn join(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
             entry.insert(value);
         }
         Entry::Occupied(mut entry) => {
-            let joined = [entry.get().as_bytes(), value.as_bytes()].join(&b", "[..]);
+            let all: Vec<&[u8]> = entry.iter().chain([&value]).map(HeaderValue::as_bytes).collect();
+            let joined = all.join(&b", "[..]);
             // Two valid values with a comma between are one.
             if let Ok(joined) = HeaderValue::from_bytes(&joined) {
                 entry.insert(joined);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_an_inner_service_sent_is_kept() {
+        for put in [append, |headers: &mut HeaderMap, fields: Fields| {
+            for (name, value) in fields {
+                headers.append(&name, value);
+                mend(headers, name);
+            }
+        }] {
+            let mut headers = HeaderMap::new();
+            for inner in ["\"a\";q=1;w=1", "\"b\";q=2;w=1"] {
+                headers.append(RATELIMIT_POLICY, HeaderValue::from_static(inner));
+            }
+            let own = HeaderValue::from_static("\"own\";q=3;w=60");
+            put(&mut headers, Fields::from_iter([(RATELIMIT_POLICY, own)]));
+            let all: Vec<&HeaderValue> = headers.get_all(RATELIMIT_POLICY).iter().collect();
+            assert_eq!(all, ["\"a\";q=1;w=1, \"b\";q=2;w=1, \"own\";q=3;w=60"]);
         }
     }
 }

@@ -68,6 +68,9 @@ where
     /// The way of a request to `inner`, which has said that it is ready.
     #[inline]
     pub(super) fn new(guard: &Arc<Guard<S>>, inner: &mut T, mut request: Request<B>) -> Self {
+        if !S::IMMEDIATE {
+            return Self { stage: wait(guard, inner, request, None) };
+        }
         if guard.reception.wants_parts() {
             return Self::new_of_parts(guard, inner, request.into_parts());
         }

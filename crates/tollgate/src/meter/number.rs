@@ -1,13 +1,16 @@
 //! Numbers for limits: buckets remember which limit they were written under, and there are far fewer
 //! limits than buckets.
 //!
-//! The first five hundred of a process get a number each, for good: a meter is made long before it is
+//! The first few hundred of a process get a number each, for good: a meter is made long before it is
 //! used, and a decision then need not look its limit up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many numbers there are.
 pub(crate) const NUMBERS: usize = 1 << 9;
+
+/// Places looked at for a limit: more of them would make those dear that have no number.
+const PROBES: usize = 16;
 
 /// Where a limit is looked for first follows from it, and then come the places behind; 0: free.
 static KNOWN: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
@@ -19,12 +22,16 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 ///
 /// Always the same: a place that was taken is never given back.
 pub(crate) fn number_of(limit: u64) -> Option<u16> {
-    let first = (limit.wrapping_mul(SPREAD) >> 32) as usize;
-    let place = (first..first + NUMBERS).map(|place| place % NUMBERS).find(|&place| {
+    let first = (limit.wrapping_mul(SPREAD) >> 32) as usize % NUMBERS;
+    let place = (first..first + PROBES).map(|place| place % NUMBERS).find(|&place| {
         let known = &KNOWN[place];
-        match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => true,
-            Err(other) => other == limit,
+        match known.load(Ordering::Relaxed) {
+            // Looked at before it is written, for most are known, and many look.
+            0 => match known.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(other) => other == limit,
+            },
+            other => other == limit,
         }
     })?;
     Some(place as u16)
