@@ -51,6 +51,28 @@ struct Course {
     asking: bool,
 }
 
+impl Node {
+    /// Does what a refusal means for the calls to come, whoever it was an answer to.
+    fn heed(&self, refusal: &Refusal) {
+        match refusal {
+            Refusal::Moved(_) | Refusal::Ask(_) | Refusal::Unowned(_) => {
+                if let Some(cluster) = self.cluster() {
+                    cluster.suspect();
+                }
+            }
+            Refusal::Unfit(failure) => self.lose_all(failure),
+            Refusal::NoScript | Refusal::TryAgain | Refusal::Failed(_) => {}
+        }
+    }
+
+    /// The same of a reply that nobody waits for.
+    pub(super) fn heed_reply(&self, reply: &[u8]) {
+        if let Ok(Value::ServerError(error)) = parse_redis_value(reply) {
+            self.heed(&Refusal::from(&error));
+        }
+    }
+}
+
 impl Call<'_> {
     /// Puts the questions to a server, or goes on from the reply it has already given.
     ///
@@ -91,6 +113,7 @@ impl Call<'_> {
             Ok(Value::ServerError(error)) => Refusal::from(&error),
             _ => return self.answers(&reply, &course.node),
         };
+        course.node.heed(&refusal);
         match refusal {
             Refusal::NoScript => course.form = Form::Text,
             Refusal::Moved(address) => {
@@ -102,17 +125,9 @@ impl Call<'_> {
                 course.asking = true;
             }
             Refusal::TryAgain => return Ok(Step::Divided),
-            Refusal::Unowned(failure) => {
-                if let Some(cluster) = course.node.cluster() {
-                    cluster.suspect();
-                }
+            Refusal::Unowned(failure) | Refusal::Unfit(failure) | Refusal::Failed(failure) => {
                 return Err(failure);
             }
-            Refusal::Unfit(failure) => {
-                course.node.lose_all(&failure);
-                return Err(failure);
-            }
-            Refusal::Failed(failure) => return Err(failure),
         }
         Ok(Step::Onward)
     }
@@ -152,7 +167,6 @@ impl Call<'_> {
     async fn redirect(&self, course: &mut Course, address: &str) -> Result<(), Failure> {
         let outside = || Failure::protocol("sent elsewhere by a server that is not in a cluster");
         let cluster = course.node.cluster().ok_or_else(outside)?;
-        cluster.suspect();
         course.node = cluster.node_at(address, course.node.host())?;
         course.link = course.node.link(self.deadline).await?;
         course.form = Form::Sha;

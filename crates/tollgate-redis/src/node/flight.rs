@@ -152,14 +152,17 @@ impl Flight {
         cargo.tell_all(failure);
     }
 
-    /// Follows the call to wherever the server points, with those who still wait. Whoever was told that
-    /// it is too late, or has left, is charged nothing any more.
+    /// Follows the call to wherever the server points, with those who still wait. Who was told that it is
+    /// too late, or has left, is not asked for again.
     async fn go_on(self: Arc<Self>, link: Link, reply: Vec<u8>) {
         let waiting = self.waiting(&reply);
         let questions = self.questions.iter().zip(&waiting).filter(|(_, waits)| **waits);
         let questions: Vec<Question> = questions.map(|(question, _)| question.clone()).collect();
         let mut replies = Replies::new();
-        if !questions.is_empty() {
+        if questions.is_empty() {
+            // It concerns the next ones.
+            self.node.heed_reply(&reply);
+        } else {
             let call = Call { questions: &questions, deadline: self.deadline };
             replies = call.run(&self.node, link, Some(reply)).await;
         }

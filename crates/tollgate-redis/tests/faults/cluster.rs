@@ -276,3 +276,29 @@ async fn competing_sets_that_span_slots_never_grant_too_much() {
     assert_eq!(tally.errors.len(), 0, "{tally:?}");
     assert_eq!(used, 2 * tally.allowed, "{tally:?}");
 }
+
+/// A server's word that a slot has moved was not heeded where nobody waited for the answer any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_is_noticed_though_callers_leave() {
+    let cluster = Cluster::start();
+    let store = store_with_deadline(&cluster.url(), PATIENT);
+    served(&store, "key").await;
+    let name = owned_by(&cluster, 0);
+    served(&store, &name).await;
+    let slot = slot(&cluster, &name);
+    cluster.begin_migration(slot, 0, 1);
+    cluster.move_keys(slot, 0, 1);
+    cluster.finish_migration(slot, 0, 1);
+    for _ in 0..300 {
+        // Asks, and leaves at once.
+        let mut asking = Box::pin(take(&store, &name));
+        std::future::poll_fn(|cx| std::task::Poll::Ready(drop(asking.as_mut().poll(cx)))).await;
+        drop(asking);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drained(&store).await;
+    // The map is read 100 ms after a suspicion, so some ten may be sent in vain.
+    let moved = cluster.servers[0].info("errorstat_MOVED").unwrap_or_default();
+    let moved: u32 = moved.rsplit('=').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+    assert!((1..40).contains(&moved), "the old owner said MOVED {moved} times of 300");
+}

@@ -8,6 +8,9 @@
 //! There are two guides. One is the system's time, which may be set: a line leans by up to an eighth
 //! after it, and jumps when the machine slept. The other is the operating system's monotonic clock. It
 //! keeps the rate lines are drawn by, so a line leans after it only by what a measurement errs.
+//!
+//! A counter that did not tick as the monotonic clock did since the last line, because the machine
+//! slept or the process goes on elsewhere, is looked at afresh: what it did before says nothing of it.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -19,7 +22,8 @@ use crate::time::{Micros, Timestamp};
 /// The wall clock: the system's time, read from a counter in a few nanoseconds.
 ///
 /// Two threads that compare readings can see them out of order by a microsecond while a line is
-/// being replaced; one thread never sees time go back.
+/// being replaced; one thread never sees time go back, but by up to a second where the counter was
+/// disturbed (the machine slept, the process goes on elsewhere).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -32,8 +36,9 @@ impl Clock for SystemClock {
 }
 
 /// Microseconds since some moment, read from a counter in a few nanoseconds: as many as the operating
-/// system's monotonic clock counts, but for one in 256 and a few more at either end. One thread never
-/// sees them go back.
+/// system's monotonic clock counts, but for one in 256 and a few more at either end, or up to two seconds
+/// more where the counter was disturbed (the machine slept, the process goes on elsewhere). While a line
+/// is being replaced they can go back by some microseconds.
 #[inline(always)]
 pub fn monotonic() -> Micros {
     Micros::new(MONOTONIC.now())
@@ -50,6 +55,11 @@ const RATE_BITS: u32 = 40;
 /// How long the first calibration takes; the second follows after it, doubling up to the last.
 const FIRST_LOOK_NANOS: u64 = 200_000;
 const LONGEST_LINE_NANOS: u64 = 1_000_000_000;
+
+/// How far a counter may be from what the monotonic clock makes of it: one in so many, and so much more
+/// for readings that were disturbed.
+const STEADY: u64 = 256;
+const DISTURBED_NANOS: u64 = 200_000;
 
 /// Beyond this the guide is jumped to instead of approached.
 const JUMP_MICROS: i64 = 1_000_000;
@@ -104,8 +114,23 @@ impl Line {
 
     /// The time at `ticks`, however long ago the line ended.
     fn extended_to(self, ticks: u64) -> u64 {
-        let elapsed = u128::from(ticks.saturating_sub(self.start));
-        self.origin + ((elapsed * u128::from(self.rate)) >> RATE_BITS) as u64
+        self.after(ticks.saturating_sub(self.start))
+    }
+
+    /// The time at `ticks`, and no later than a while after its end: what comes later is for the next
+    /// line to say.
+    fn about_to_end_at(self, ticks: u64) -> u64 {
+        let most = self.length + ticks_in(LONGEST_LINE_NANOS, self.rate);
+        self.after(ticks.saturating_sub(self.start).min(most))
+    }
+
+    fn after(self, elapsed: u64) -> u64 {
+        self.origin + ((u128::from(elapsed) * u128::from(self.rate)) >> RATE_BITS) as u64
+    }
+
+    /// Whether `ticks` is before its start by more than counters of different cores differ.
+    fn is_ahead_of(self, ticks: u64) -> bool {
+        self.start.saturating_sub(ticks) > ticks_in(DISTURBED_NANOS, self.rate)
     }
 }
 
@@ -133,6 +158,9 @@ struct Pencil {
     guide: Guide,
     // The first reading: the longer the baseline, the better the rate.
     first: Reading,
+    // The one the line in force was drawn by, and the rate as it was measured then.
+    last: Reading,
+    rate: u64,
     length_nanos: u64,
 }
 
@@ -197,7 +225,7 @@ impl Calibrated {
             Ok(pencil) => pencil,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => match self.line() {
-                Some(line) if line.length > 0 => return line.extended_to(counter::ticks()),
+                Some(line) if line.length > 0 => return line.about_to_end_at(counter::ticks()),
                 // The very first line, or the instant between two: wait for it.
                 _ => self.pencil.lock().unwrap_or_else(PoisonError::into_inner),
             },
@@ -205,11 +233,11 @@ impl Calibrated {
         let line = self.line().expect("nobody writes while we hold the pencil");
         let ticks = counter::ticks();
         // Somebody may have drawn a line before we had the pencil.
-        if ticks.saturating_sub(line.start) < line.length {
+        if ticks.saturating_sub(line.start) < line.length && !line.is_ahead_of(ticks) {
             return line.extended_to(ticks);
         }
         let next = match &mut *pencil {
-            Some(pencil) => pencil.draw(line, Reading::take(self.guide)),
+            Some(pencil) => pencil.next(line),
             None => {
                 let (first, line) = Pencil::first(self.guide);
                 *pencil = Some(first);
@@ -263,13 +291,44 @@ impl Pencil {
         let rate = second.rate_since(first);
         let length = ticks_in(FIRST_LOOK_NANOS, rate);
         let line = Line { start: second.ticks, origin: second.guide_micros, rate, length };
-        (Self { guide, first, length_nanos: FIRST_LOOK_NANOS }, line)
+        (Self { guide, first, last: second, rate, length_nanos: FIRST_LOOK_NANOS }, line)
+    }
+
+    /// The line that goes on from `line`.
+    fn next(&mut self, line: Line) -> Line {
+        let reading = Reading::take(self.guide);
+        if self.is_steady(reading) {
+            return self.draw(line, reading);
+        }
+        let here = self.latest(line, reading);
+        let (pencil, next) = Self::first(self.guide);
+        *self = pencil;
+        Line { origin: next.origin.max(here), ..next }
+    }
+
+    /// Whether the counter ticked as before since the line in force was drawn.
+    fn is_steady(&self, reading: Reading) -> bool {
+        let nanos = reading.nanos.saturating_sub(self.last.nanos);
+        let most = ticks_in(nanos / STEADY + DISTURBED_NANOS, self.rate);
+        let ticks = reading.ticks.wrapping_sub(self.last.ticks);
+        ticks.abs_diff(ticks_in(nanos, self.rate)) <= most
+    }
+
+    /// The time at `reading`, whatever the counter did: what the monotonic clock makes of it. Who remembers
+    /// instants of that clock relies on them to pass, so it goes past all that anybody can have read.
+    fn latest(&self, line: Line, reading: Reading) -> u64 {
+        let passed = line.origin + reading.nanos.saturating_sub(self.last.nanos) / 1_000;
+        match self.guide {
+            Guide::System => passed,
+            Guide::Monotonic => passed.max(line.about_to_end_at(u64::MAX)),
+        }
     }
 
     /// The line that goes on from `line` at `reading` and meets the guide at its end.
     fn draw(&mut self, line: Line, reading: Reading) -> Line {
         self.length_nanos = (self.length_nanos * 2).min(LONGEST_LINE_NANOS);
         let rate = reading.rate_since(self.first);
+        (self.last, self.rate) = (reading, rate);
         let length = ticks_in(self.length_nanos, rate);
         let here = line.extended_to(reading.ticks);
         let behind = reading.guide_micros as i64 - here as i64;
@@ -333,12 +392,10 @@ mod tests {
     }
 
     fn machine() -> (Pencil, Line) {
-        let mut pencil = Pencil {
-            guide: Guide::System,
-            first: reading(0, 5_000_000),
-            length_nanos: LONGEST_LINE_NANOS,
-        };
-        let rate = reading(1_000_000, 0).rate_since(pencil.first);
+        let first = reading(0, 5_000_000);
+        let rate = reading(1_000_000, 0).rate_since(first);
+        let length_nanos = LONGEST_LINE_NANOS;
+        let mut pencil = Pencil { guide: Guide::System, first, last: first, rate, length_nanos };
         let line = Line { start: 0, origin: 5_000_000, rate, length: 3_000_000_000 };
         let line = pencil.draw(line, reading(1_000_000, 6_000_000));
         (pencil, line)
@@ -371,5 +428,36 @@ mod tests {
         let line = pencil.draw(line, reading(2_000_000, 7_010_000));
         assert!(line.origin.abs_diff(7_000_000) <= 1);
         assert!(line.extended_to(9_000_000_000).abs_diff(8_010_000) <= 2);
+    }
+
+    #[test]
+    fn a_counter_that_slept_ran_on_or_changed_its_pace_is_not_believed() {
+        let (pencil, _) = machine();
+        let at = |ticks: u64, nanos: u64| Reading { ticks, nanos, guide_micros: 0 };
+        // The last reading was at one second, at 3,000 ticks a microsecond.
+        let second =
+            |ticks_per_micro: u64| at(3_000_000_000 + ticks_per_micro * 1_000_000, 2_000_000_000);
+        assert!(pencil.is_steady(second(3_000)) && pencil.is_steady(second(3_005)));
+        assert!(!pencil.is_steady(second(2_500)) && !pencil.is_steady(second(3_100)));
+        // It ran on while the monotonic clock slept; it began anew; and a day passed as it should.
+        assert!(!pencil.is_steady(at(3_600 * 3_000_000_000, 1_100_000_000)));
+        assert!(!pencil.is_steady(at(5, 1_000_400_000)));
+        assert!(pencil.is_steady(at(86_401 * 3_000_000_000, 86_401_000_000_000)));
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_is_looked_at_afresh() {
+        for guide in [Guide::System, Guide::Monotonic] {
+            let clock = Calibrated::new(guide);
+            let before = clock.now();
+            // As if the counter had been a day further when the line was drawn.
+            let line = clock.line().unwrap();
+            clock.publish(Line { start: line.start + 86_400 * 3_000_000_000, ..line });
+            let (now, begun) = (clock.now(), std::time::Instant::now());
+            assert!(now >= before && now - before < 3_000_000, "{before} before, {now} now");
+            while begun.elapsed().as_millis() < 20 {}
+            let gone = clock.now() - now;
+            assert!(gone > 15_000, "20 ms passed, the clock says {gone} µs");
+        }
     }
 }
