@@ -123,24 +123,27 @@ impl Outcome {
 ///
 /// Reads as a slice. One outcome, by far the most common, is held in place.
 #[derive(Clone, Debug)]
-pub struct Outcomes(Held);
-
-#[derive(Clone, Debug)]
-enum Held {
-    One(Outcome),
-    Many(Vec<Outcome>),
+pub struct Outcomes {
+    // Apart from the one, so that a decision nobody looks at costs nothing to drop.
+    many: Option<Box<[Outcome]>>,
+    // The only one, where there are not many.
+    one: Outcome,
 }
+
+/// What stands where there is no outcome.
+const NONE: Outcome =
+    Outcome { verdict: Verdict::Allow, enforcement: Enforcement::Enforce, reading: None };
 
 impl From<Outcome> for Outcomes {
     #[inline(always)]
-    fn from(outcome: Outcome) -> Self {
-        Self(Held::One(outcome))
+    fn from(one: Outcome) -> Self {
+        Self { many: None, one }
     }
 }
 
 impl From<Vec<Outcome>> for Outcomes {
     fn from(outcomes: Vec<Outcome>) -> Self {
-        Self(Held::Many(outcomes))
+        Self { many: Some(outcomes.into()), one: NONE }
     }
 }
 
@@ -148,8 +151,10 @@ impl FromIterator<Outcome> for Outcomes {
     fn from_iter<I: IntoIterator<Item = Outcome>>(outcomes: I) -> Self {
         let mut outcomes = outcomes.into_iter();
         match (outcomes.next(), outcomes.next()) {
-            (Some(outcome), None) => Self(Held::One(outcome)),
-            (one, two) => Self(Held::Many(one.into_iter().chain(two).chain(outcomes).collect())),
+            (Some(outcome), None) => outcome.into(),
+            (one, two) => {
+                one.into_iter().chain(two).chain(outcomes).collect::<Vec<Outcome>>().into()
+            }
         }
     }
 }
@@ -168,9 +173,9 @@ impl Deref for Outcomes {
 
     #[inline]
     fn deref(&self) -> &[Outcome] {
-        match &self.0 {
-            Held::One(outcome) => slice::from_ref(outcome),
-            Held::Many(outcomes) => outcomes,
+        match &self.many {
+            None => slice::from_ref(&self.one),
+            Some(many) => many,
         }
     }
 }
