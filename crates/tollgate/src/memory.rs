@@ -20,6 +20,7 @@ use crate::time::Timestamp;
 
 mod fingerprint;
 mod line;
+mod question;
 mod segments;
 mod set;
 mod side;
@@ -28,7 +29,8 @@ mod slot;
 mod table;
 
 use fingerprint::Fingerprinter;
-use single::{Found, Question};
+use question::Question;
+use single::Found;
 use table::Table;
 
 /// In a batch, how many decisions ahead a line is asked for, so that it has arrived when its turn

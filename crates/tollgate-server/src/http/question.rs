@@ -39,7 +39,6 @@ pub(super) enum Action {
 
 /// A request as it is meant.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment; a box would cost more")]
 pub(super) enum Question<'a> {
     /// Charges are spelled out.
     ByHand(ByHand<'a>),

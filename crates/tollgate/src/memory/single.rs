@@ -1,43 +1,25 @@
 //! Deciding one charge: read without a lock, evaluate, lock only to write.
 
 use std::mem;
-use std::num::NonZeroU64;
 
 use super::fingerprint::{Fingerprint, kind};
 use super::line::{HomeLine, Seen, Slot, Words};
-use super::slot::{Came, Code, Inline};
+use super::question::{Asked, Brief, Kind, Question};
+use super::slot::{Code, Inline};
 use super::table::Home;
 use super::{AHEAD, MemoryStore};
+use crate::algorithm::Ask;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Algorithm, Ask, outcome};
-use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
+use crate::charge::{Charge, ChargeSet, Cost, Op};
 use crate::clock::Clock;
-use crate::decision::{Decision, Provenance, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::hash::Ends;
 use crate::key::{Key, KeyRef};
 use crate::meter::Meter;
 use crate::sync::spin_loop;
-use crate::time::{MAX_EXACT, Timestamp};
-
-/// What is asked of one bucket, whichever it is.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    meter: &'a Meter,
-    ask: Ask,
-    // Or only looks.
-    takes: bool,
-    enforcement: Enforcement,
-}
-
-/// One charge that takes or looks, borrowed, and the instant it is decided at.
-#[derive(Clone, Copy)]
-pub(super) struct Question<'a> {
-    key: KeyRef<'a>,
-    asked: Asked<'a>,
-    now: Timestamp,
-}
+use crate::time::Timestamp;
 
 /// Does what is rarely done, and keeps it from costing anything where it is not: what `rare` needs
 /// is copied only here.
@@ -45,32 +27,6 @@ pub(super) struct Question<'a> {
 #[inline(never)]
 fn out_of_line<T>(rare: impl FnOnce() -> T) -> T {
     rare()
-}
-
-/// The kinds of state that fit a slot.
-#[derive(Clone, Copy)]
-enum Kind {
-    WholeDebt,
-    Debt,
-    Window,
-    Windows,
-}
-
-impl Kind {
-    /// The kind that answers what is asked; `None` for logs, which do not fit.
-    #[inline(always)]
-    fn of(Asked { meter, ask, .. }: Asked<'_>) -> Option<Self> {
-        // First, for most are.
-        if WholeDebt::suits(meter, ask) {
-            return Some(Self::WholeDebt);
-        }
-        match meter.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Some(Self::Debt),
-            Algorithm::FixedWindow => Some(Self::Window),
-            Algorithm::SlidingWindow => Some(Self::Windows),
-            Algorithm::SlidingLog => None,
-        }
-    }
 }
 
 /// Why an attempt at a decision came to nothing.
@@ -93,82 +49,6 @@ struct Sight<'t> {
 pub(super) struct Found<'t> {
     fingerprint: Fingerprint,
     line: &'t HomeLine,
-}
-
-/// A decision on one charge in short: all that it says follows from it, and need not be worked out
-/// where nobody asks. Two words, where the account is one, which a function returns in registers.
-#[derive(Clone, Copy)]
-struct Brief<A> {
-    // Bit 0 set, the instant, and above it whether the charge was refused.
-    word: NonZeroU64,
-    account: A,
-}
-
-const REFUSED: u64 = 1 << 63;
-
-const _: () = assert!(MAX_EXACT < REFUSED >> 1);
-
-impl<A: Copy> Brief<A> {
-    #[inline(always)]
-    fn new(verdict: Verdict, now: Timestamp, account: A) -> Self {
-        let refused = if verdict.is_allow() { 0 } else { REFUSED };
-        Self { word: NonZeroU64::MIN | now.as_micros() << 1 | refused, account }
-    }
-
-    #[inline(always)]
-    fn verdict(&self) -> Verdict {
-        if self.word.get() & REFUSED == 0 { Verdict::Allow } else { Verdict::Deny }
-    }
-
-    #[inline(always)]
-    fn at(&self) -> Timestamp {
-        Timestamp::from_bounded_micros((self.word.get() & !REFUSED) >> 1)
-    }
-
-    /// The decision, with what the bucket shows.
-    #[inline(always)]
-    fn decision<T: Inline<Account = A>>(self, asked: Asked<'_>) -> Decision {
-        let Asked { meter, ask, takes, enforcement } = asked;
-        let verdict = self.verdict();
-        let came = match verdict {
-            Verdict::Deny => Came::Refused,
-            Verdict::Allow if takes => Came::Taken,
-            Verdict::Allow => Came::Fitting,
-        };
-        let reading = T::reading(self.account, meter, ask, came);
-        let at = self.at();
-        Decision::of_one(outcome(enforcement, verdict, reading), at, Provenance::Store)
-    }
-}
-
-impl<'a> Asked<'a> {
-    /// All of `cost`, enforced.
-    #[inline(always)]
-    fn exactly<const TAKES: bool>(meter: &'a Meter, cost: Cost) -> Self {
-        let ask = Ask::exactly(cost);
-        Self { meter, ask, takes: TAKES, enforcement: Enforcement::Enforce }
-    }
-}
-
-impl<'a> Question<'a> {
-    /// The question of a charge; `None` if it neither takes nor looks.
-    #[inline(always)]
-    pub(super) fn of(charge: &'a Charge<'a>, now: Timestamp) -> Option<Self> {
-        let Charge { key, meter, op, enforcement } = charge;
-        let (ask, takes) = match *op {
-            Op::Take(ask) => (ask, true),
-            Op::Peek(cost) => (Ask::exactly(cost), false),
-            Op::Refund { .. } | Op::Reset => return None,
-        };
-        let asked = Asked { meter, ask, takes, enforcement: *enforcement };
-        Some(Self { key: key.as_ref(), asked, now })
-    }
-
-    fn to_charge(self) -> Charge<'a> {
-        let Asked { meter, ask, takes, enforcement } = self.asked;
-        let op = if takes { Op::Take(ask) } else { Op::Peek(ask.max) };
-        Charge::new(self.key, *meter, op).enforced(enforcement)
-    }
 }
 
 impl<C: Clock> MemoryStore<C> {
