@@ -9,8 +9,9 @@ pub(crate) const MANY_KEYS: usize = 1_000_000;
 /// How much steeper than 1/rank popularity falls.
 const ZIPF_EXPONENT: f64 = 1.1;
 
-/// Requests of the one hot key that lie in memory; the rest of the work goes over them again.
-const HOT_STRETCH: usize = 4_096;
+/// Requests of the one hot key that lie in memory; the rest of the work goes over them again. So few
+/// that their keys stay in the nearest cache, where a key is that has just been parsed.
+const HOT_STRETCH: usize = 64;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,8 @@
 //! The 32-bit version could only deceive a reader that is held up for exactly 2^32 writes to one
 //! line: some 40 seconds of the hottest key there is, to the write.
 
+use std::hint::select_unpredictable;
+
 use super::fingerprint::{Fingerprint, HIGH_SHIFT};
 use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
@@ -193,8 +195,8 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
     ///
-    /// Which slot it is cannot be predicted, so it is computed, not branched on: a processor that
-    /// guessed wrong here would have to begin the next decision anew, whose line it has asked for
+    /// Which slot it is cannot be predicted, so it is computed, not branched on (as a compiler would
+    /// have it in a loop unless told): a processor that guessed wrong here would have to begin the next decision anew, whose line it has asked for
     /// while this one was on its way. Of two slots with the same low word only one is looked at, so
     /// `None` is not the last word: [`Line::find_any`] has that.
     #[inline(always)]
@@ -202,7 +204,7 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         let mut found = 0;
         for slot in 1..SLOTS {
             let here = self.low[slot].load(Ordering::Relaxed) == fingerprint.low;
-            found = if here { slot } else { found };
+            found = select_unpredictable(here, slot, found);
         }
         let slot = self.slot(found);
         Some((slot, slot.state_of(fingerprint)?))

@@ -16,6 +16,7 @@
 //! **Bound.** Inserting beyond `max_keys` evicts: among a few homes next to the new key's, the slot
 //! nearest to stale. Stale slots met on the way are free.
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -457,6 +458,6 @@ impl Shape {
     fn home(self, low: u64) -> usize {
         let mask = (self.0 >> 32) as usize;
         let index = low as usize & mask;
-        if index < self.count() { index } else { index & (mask >> 1) }
+        select_unpredictable(index < self.count(), index, index & (mask >> 1))
     }
 }
