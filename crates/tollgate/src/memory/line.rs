@@ -195,10 +195,11 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
     ///
-    /// Which slot it is cannot be predicted, so it is computed, not branched on (as a compiler would
-    /// have it in a loop unless told): a processor that guessed wrong here would have to begin the next decision anew, whose line it has asked for
-    /// while this one was on its way. Of two slots with the same low word only one is looked at, so
-    /// `None` is not the last word: [`Line::find_any`] has that.
+    /// Which slot it is cannot be predicted, so it is computed, not branched on, as a compiler would
+    /// have it in a loop unless told: a processor that guessed wrong here would have to begin the next
+    /// decision anew, whose line it has asked for while this one was on its way. Of two slots with the
+    /// same low word only one is looked at, so `None` is not the last word: [`Line::find_any`] has
+    /// that.
     #[inline(always)]
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Slot<'_>, Words)> {
         let mut found = 0;
