@@ -1,6 +1,6 @@
 //! Deciding one charge: read without a lock, evaluate, lock only to write.
 
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 
 use super::fingerprint::{Fingerprint, kind};
 use super::line::{HomeLine, Seen, Slot, Words};
@@ -27,6 +27,13 @@ use crate::time::Timestamp;
 #[inline(never)]
 fn out_of_line<T>(rare: impl FnOnce() -> T) -> T {
     rare()
+}
+
+/// A decision that somebody else has made, kept apart from one that is made here: where the two share
+/// a place in memory, a compiler makes the second one whole even for a caller who reads a part.
+#[inline(always)]
+fn apart(decision: Decision) -> Decision {
+    ManuallyDrop::into_inner(ManuallyDrop::new(decision))
 }
 
 /// Why an attempt at a decision came to nothing.
@@ -88,7 +95,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         match WholeDebt::suits(meter, Ask::exactly(cost)) {
             true => self.decide_as::<WholeDebt, TAKES>(text, scope, meter, cost),
-            false => self.decide_otherwise::<TAKES>(text, scope, meter, cost),
+            false => apart(self.decide_otherwise::<TAKES>(text, scope, meter, cost)),
         }
     }
 
@@ -129,7 +136,7 @@ impl<C: Clock> MemoryStore<C> {
         let kind = kind(KeyRef { text, scope }, meter);
         match self.decide_briefly::<T, TAKES>(text, kind, meter, cost) {
             Some(brief) => brief.decision::<T>(Asked::exactly::<TAKES>(meter, cost)),
-            None => self.decide_again::<T, TAKES>(text, scope, meter, cost),
+            None => apart(self.decide_again::<T, TAKES>(text, scope, meter, cost)),
         }
     }
 
