@@ -1,5 +1,8 @@
 -- The long way, for everything else.
-if keys == KEYS then spell_keys() end
+if places and keys == KEYS then
+  keys = {}
+  for index = 1, charges do keys[index] = KEYS[places[index]] end
+end
 
 -- By key what a bucket holds now, if that is something else than it held: false for one that is
 -- forgotten. The keys in the order they came to it, and the lifetimes to be set.

@@ -65,7 +65,7 @@ local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1,
 
 -- The plan, and how many charges it is of; none where each set is one charge of the first shape.
 local plan, planned = nil, 1
--- The bucket of each charge. Where there are places, those of the charges.
+-- The bucket of each charge, but where there are places: then those, until somebody needs the keys.
 local keys, places, charges = KEYS, nil, #KEYS
 local shapes_sent, given = #ARGV, ''
 if shapes_sent > 1 then
@@ -79,14 +79,7 @@ if shapes_sent > 1 then
   end
 end
 
--- Gives every charge its key, where there are places.
-local function spell_keys()
-  if not places then return end
-  keys = { unpack(places, 1, charges) }
-  for index = 1, charges do keys[index] = KEYS[places[index]] end
-end
-
-local now = tonumber(given)
+local now = given ~= '' and tonumber(given)
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]

@@ -12,16 +12,20 @@ if charges > 0 then
 
   if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0
     and (not plan or shapes_sent == 1 and planned == 1) then
-    spell_keys()
     -- INCRBY reads and writes at once, and INCR does with a word less; what was too much is given
     -- back. What was there takes the place of the key, for a table that grows costs more than anything
     -- else here.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS
+    if places then
+      keys = { unpack(places) }
+      for index = 1, charges do keys[index] = KEYS[places[index]] end
+    end
     -- Raises an error at a key that is no number, as a window of a higher limit is: nothing was done to
-    -- it, and those before are done with. Asking of each reply whether it is an error costs more.
-    pcall(function()
-      local call, keys, base, limit, most = call, keys, base, limit, most
+    -- it, and those before are done with. Asking of each reply whether it is an error costs more. What
+    -- it needs is handed to it, for every variable it caught would have to be made one that can be.
+    local function count(call, keys, charges, base, limit, most, lifetime, finish, units, windows,
+      most_ahead, most_exact)
       local cost = most > 1 and string.format('%.0f', most)
       local fresh, life
       for index = 1, charges do
@@ -29,14 +33,14 @@ if charges > 0 then
         local after = cost and call('INCRBY', key, cost) or call('INCR', key)
         local used, before = after - base, after - most
         if used < most or used > limit then
-          if used < most or used >= UNITS then
+          if used < most or used >= units then
             -- Not this window: none, an old one or one ahead.
-            local ahead = ((before - before % UNITS - base) / UNITS) % WINDOWS
-            if before > 0 and before <= MOST_EXACT and ahead < AHEAD then
-              used = before % UNITS + most
+            local ahead = ((before - before % units - base) / units) % windows
+            if before > 0 and before <= most_exact and ahead < most_ahead then
+              used = before % units + most
             else
               fresh = fresh or string.format('%.0f', base + most)
-              life = life or lifetime((number + 1) * period + slack)
+              life = life or lifetime(finish)
               call('SET', key, fresh, 'PX', life)
               used = most
             end
@@ -50,28 +54,36 @@ if charges > 0 then
         end
         keys[index] = before
       end
-      done = charges
-    end)
-    while done < charges and type(keys[done + 1]) == 'number' do done = done + 1 end
-    held = done == charges and keys or { unpack(keys, 1, done) }
+    end
+    local ends = (number + 1) * period + slack
+    if pcall(count, call, keys, charges, base, limit, most, lifetime, ends, UNITS, WINDOWS, AHEAD,
+      MOST_EXACT) then
+      done, held = charges, keys
+    else
+      while type(keys[done + 1]) == 'number' do done = done + 1 end
+      held = { unpack(keys, 1, done) }
+    end
     sets = done
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
     local cost, full = most * (period / limit), capacity * (period / limit)
-    -- The same of every shape, by its number; and what the plan says of each step: its shape, and
-    -- whether it ends a set.
-    local shapes, steps, ends = { [0] = { limit, cost, full, slack } }, {}, {}
-    for index = 2, shapes_sent do
-      local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
-        unpacked(SHAPE, ARGV[index])
-      usual = usual and op == TAKE and enforcement == ENFORCE and least == most
-        and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
-        and limit < 4294967296
-      shapes[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
-    end
-    for step = 1, plan and planned or 0 do
-      local high = plan[2 * step - 1]
-      steps[step], ends[step] = shapes[high % 128 * 256 + plan[2 * step]], high >= 128
+    -- What the plan says of each step: its shape, with the same of it, and whether it ends a set.
+    local steps, ends
+    if plan then
+      local shapes = { [0] = { limit, cost, full, slack } }
+      for index = 2, shapes_sent do
+        local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
+          unpacked(SHAPE, ARGV[index])
+        usual = usual and op == TAKE and enforcement == ENFORCE and least == most
+          and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
+          and limit < 4294967296
+        shapes[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
+      end
+      steps, ends = {}, {}
+      for step = 1, planned do
+        local high = plan[2 * step - 1]
+        steps[step], ends[step] = shapes[high % 128 * 256 + plan[2 * step]], high >= 128
+      end
     end
 
     if usual and not places then

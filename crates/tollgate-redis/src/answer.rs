@@ -162,7 +162,7 @@ pub(crate) fn decision(
     let decision = match (set.charges(), &states[..]) {
         ([Charge { meter, op: Op::Take(ask), enforcement: Enforcement::Enforce, .. }], [state]) => {
             let outcome = taken(meter, state.evaluate(meter, *ask, at));
-            Decision::new(outcome.into(), at, Provenance::Store)
+            Decision::of_one(outcome, at, Provenance::Store)
         }
         _ => decide(set, &mut states, at),
     };
