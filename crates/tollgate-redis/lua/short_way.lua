@@ -13,8 +13,8 @@ if charges > 0 then
   if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0
     and (not plan or shapes_sent == 1 and planned == 1) then
     -- INCRBY reads and writes at once, and INCR does with a word less; what was too much is given
-    -- back. What was there takes the place of the key, for a table that grows costs more than anything
-    -- else here.
+    -- back. What there would be takes the place of the key, for a table that grows costs more than
+    -- anything else here.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS
     if places then
@@ -27,12 +27,14 @@ if charges > 0 then
     local function count(call, keys, charges, base, limit, most, lifetime, finish, units, windows,
       most_ahead, most_exact)
       local cost = most > 1 and string.format('%.0f', most)
+      -- What there is in a window that has room.
+      local least, greatest = base + most, base + limit
       local fresh, life
       for index = 1, charges do
         local key = keys[index]
         local after = cost and call('INCRBY', key, cost) or call('INCR', key)
-        local used, before = after - base, after - most
-        if used < most or used > limit then
+        if after < least or after > greatest then
+          local used, before = after - base, after - most
           if used < most or used >= units then
             -- Not this window: none, an old one or one ahead.
             local ahead = ((before - before % units - base) / units) % windows
@@ -42,7 +44,7 @@ if charges > 0 then
               fresh = fresh or string.format('%.0f', base + most)
               life = life or lifetime(finish)
               call('SET', key, fresh, 'PX', life)
-              used = most
+              used, after = most, most
             end
           end
           if used > limit then
@@ -50,9 +52,8 @@ if charges > 0 then
             refusals = refusals or {}
             refusals[#refusals + 1] = index
           end
-          if before < 0 then before = 0 end
         end
-        keys[index] = before
+        keys[index] = after
       end
     end
     local ends = (number + 1) * period + slack
