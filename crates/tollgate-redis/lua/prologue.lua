@@ -24,10 +24,10 @@
 -- only finds out whether charges fit, and what is to be remembered.
 --
 -- Order. All values are read, then all sets decided in memory in their order, then what changed is
--- written, each bucket once. A refused set leaves values and lifetimes as they were. Two things are
--- read and written in place instead, when their turn comes: fixed windows on the short way
--- (short_way.lua), and long logs, piece by piece. What the short way leaves over is read when all it
--- decided is written.
+-- written, each bucket once. A refused set leaves values and lifetimes as they were. Some are written
+-- when their turn comes instead: on the short way (short_way.lua) fixed windows, which are read and
+-- written at once, and buckets that are all there is to their set; and long logs, piece by piece. What
+-- the short way leaves over is read when all it decided is written.
 --
 -- Atomic, because the server runs nothing else meanwhile; and so does TIME belong to the decision:
 -- it is read here, once, so clocks of other machines do not matter.
