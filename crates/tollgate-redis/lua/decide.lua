@@ -1,4 +1,8 @@
 -- The long way, for everything else.
+if places and keys == KEYS then
+  keys = {}
+  for index = 1, charges do keys[index] = KEYS[places[index]] end
+end
 
 -- By key what a bucket holds now, if that is something else than it held: false for one that is
 -- forgotten. The keys in the order they came to it, and the lifetimes to be set.
@@ -55,7 +59,7 @@ end
 if not logs and done == 0 then
   if charges > 0 then held = call('MGET', unpack(keys)) end
 else
-  local names, places = {}, {}
+  local names, numbers = {}, {}
   for index = done + 1, charges do
     local high, low = 128, 0
     if plan then
@@ -63,11 +67,11 @@ else
       high, low = plan[step + 1], plan[step + 2]
     end
     if not shapes[high % 128 * 256 + low].is_log then
-      names[#names + 1], places[#places + 1] = keys[index], index
+      names[#names + 1], numbers[#numbers + 1] = keys[index], index
     end
   end
   local values = #names > 0 and call('MGET', unpack(names)) or names
-  for place, value in ipairs(values) do held[places[place]] = value end
+  for place, value in ipairs(values) do held[numbers[place]] = value end
 end
 
 -- Of the set at hand: its number, its first charge, what its takes would write, whether it is

@@ -1,32 +1,33 @@
 -- Decides a batch of charge sets, each all or nothing, at one instant of this server's clock.
 --
--- KEYS   the bucket of each charge, set after set, charge after charge. A bucket may come again in
---        another set of the batch, never in the same.
+-- KEYS   the buckets of the charges, set after set, charge after charge; none comes twice in a set.
+--        Where there are places, each bucket of the batch once.
 -- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
---        set is one charge, all are of one shape, and TIME is to be read:
+--        set is one charge of a bucket of its own, all are of one shape, and TIME is to be read:
+--        ·   the places, where some bucket comes again or sets are not all alike: the number of each
+--            charge's key, from 1, in two bytes. The caller finds out more cheaply than it could be here
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
---            lower ones number its shape from 0. One that is shorter than KEYS is repeated: it says
---            of one set what is true of all. Bit 14 of the first says that some bucket may come
---            again, which the caller finds out more cheaply than it could be here; without it, or
---            without a plan, none does
+--            lower ones number its shape from 0. One that is shorter than the charges is repeated: it
+--            says of one set what is true of all. Bit 14 of the first says that there are places
 --        ·   the instant in µs, for tests; '' to read TIME
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
 --        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
 --        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
 --        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
 --        window does not hold it: then nothing was decided, and the caller asks again. Of a charge
---        that went the short way it is the number that matters, 0 for nothing: a fixed window's, or
---        when a debt under the limit of the charge is clear. Where all did, the reply is all those
---        numbers as doubles in one string, for an array costs as much again
+--        that went the short way it is the number that matters: a fixed window's with the units asked
+--        for on it, no more than those for nothing; or when a debt under the limit of the charge is
+--        clear, 0 for nothing. Where all did, the reply is all those numbers as doubles in one
+--        string, for an array costs as much again
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
 --
 -- Order. All values are read, then all sets decided in memory in their order, then what changed is
--- written, each bucket once. A refused set leaves values and lifetimes as they were. Two things are
--- read and written in place instead, when their turn comes: fixed windows on the short way
--- (short_way.lua), and long logs, piece by piece. What the short way leaves over is read when all it
--- decided is written.
+-- written, each bucket once. A refused set leaves values and lifetimes as they were. Some are written
+-- when their turn comes instead: on the short way (short_way.lua) fixed windows, which are read and
+-- written at once, and buckets that are all there is to their set; and long logs, piece by piece. What
+-- the short way leaves over is read when all it decided is written.
 --
 -- Atomic, because the server runs nothing else meanwhile; and so does TIME belong to the decision:
 -- it is read here, once, so clocks of other machines do not matter.
@@ -51,7 +52,7 @@
 -- bytes as much as two doubles, floor as much as nine times x - x % d. What few calls need is made
 -- only when they do.
 
-local call, attempt, byte, floor = redis.call, redis.pcall, string.byte, math.floor
+local call, byte, floor = redis.call, string.byte, math.floor
 local pack, unpacked, unpack, type = struct.pack, struct.unpack, unpack, type
 
 -- Algorithm, op, enforcement, group; limit, period, capacity, slack of the lifetime, the least and the
@@ -64,17 +65,22 @@ local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
 local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1, 2, 3, 4, 5
 
 -- The plan, and how many charges it is of; none where each set is one charge of the first shape.
-local plan, planned
--- Whether some bucket comes again.
-local again = false
+local plan, planned = nil, 1
+-- The bucket of each charge, but where there are places: then those, until somebody needs the keys.
+local keys, places, charges = KEYS, nil, #KEYS
 local shapes_sent, given = #ARGV, ''
 if shapes_sent > 1 then
   plan, given = { byte(ARGV[shapes_sent - 1], 1, -1) }, ARGV[shapes_sent]
   planned, shapes_sent = #plan / 2, shapes_sent - 2
-  if plan[1] and plan[1] % 128 >= 64 then plan[1], again = plan[1] - 64, true end
+  if plan[1] and plan[1] % 128 >= 64 then
+    plan[1] = plan[1] - 64
+    charges = #ARGV[shapes_sent] / 2
+    places = { unpacked('>' .. string.rep('H', charges), ARGV[shapes_sent]) }
+    shapes_sent = shapes_sent - 1
+  end
 end
 
-local now = tonumber(given)
+local now = given ~= '' and tonumber(given)
 if not now then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]

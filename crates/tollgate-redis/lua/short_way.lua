@@ -1,9 +1,7 @@
 -- The short way, for what nearly every call asks: charges that take some units or are refused, of
 -- fixed windows that are one number, a set each and all of one shape; or of buckets of whole
 -- microseconds, in sets of any size. It goes on as long as nothing unusual turns up, set by set, and
--- what is left, if anything, is decided the long way. It is one piece, without functions, for making
--- those would cost a single decision more than making it.
-local charges, keys = #KEYS, KEYS
+-- what is left, if anything, is decided the long way.
 -- Charges and sets decided here.
 local done, sets = 0, 0
 
@@ -14,119 +12,191 @@ if charges > 0 then
 
   if usual and algorithm == FIXED_WINDOW and limit < 67108864 and finish == 0
     and (not plan or shapes_sent == 1 and planned == 1) then
-    -- INCRBY reads and writes at once; what was too much is given back. What was there takes the place
-    -- of the key, for a table that grows costs more than anything else here.
+    -- INCRBY reads and writes at once, and INCR does with a word less; what was too much is given
+    -- back. What there would be takes the place of the key, for a table that grows costs more than
+    -- anything else here.
     local number = floor(now / period)
     local base = (number % WINDOWS + 1) * UNITS
-    local cost = string.format('%.0f', most)
-    local fresh, life
-    for index = 1, charges do
-      local key = keys[index]
-      local after = attempt('INCRBY', key, cost)
-      -- A window of a higher limit is no number.
-      if type(after) ~= 'number' then break end
-      local used, before = after - base, after - most
-      if used < most or used >= UNITS then
-        -- Not this window: none, an old one or one ahead.
-        local ahead = ((before - before % UNITS - base) / UNITS) % WINDOWS
-        if before > 0 and before <= MOST_EXACT and ahead < AHEAD then
-          used = before % UNITS + most
-        else
-          fresh = fresh or string.format('%.0f', base + most)
-          life = life or lifetime((number + 1) * period + slack)
-          call('SET', key, fresh, 'PX', life)
-          used = most
-        end
-      end
-      if used > limit then
-        call('DECRBY', key, cost)
-        refusals = refusals or {}
-        refusals[#refusals + 1] = index
-      end
-      keys[index] = before > 0 and before or 0
-      done = index
+    if places then
+      keys = { unpack(places) }
+      for index = 1, charges do keys[index] = KEYS[places[index]] end
     end
-    held = done == charges and keys or { unpack(keys, 1, done) }
+    -- Raises an error at a key that is no number, as a window of a higher limit is: nothing was done to
+    -- it, and those before are done with. Asking of each reply whether it is an error costs more. What
+    -- it needs is handed to it, for every variable it caught would have to be made one that can be.
+    local function count(call, keys, charges, base, limit, most, lifetime, finish, units, windows,
+      most_ahead, most_exact)
+      local cost = most > 1 and string.format('%.0f', most)
+      -- What there is in a window that has room.
+      local least, greatest = base + most, base + limit
+      local fresh, life
+      for index = 1, charges do
+        local key = keys[index]
+        local after = cost and call('INCRBY', key, cost) or call('INCR', key)
+        if after < least or after > greatest then
+          local used, before = after - base, after - most
+          if used < most or used >= units then
+            -- Not this window: none, an old one or one ahead.
+            local ahead = ((before - before % units - base) / units) % windows
+            if before > 0 and before <= most_exact and ahead < most_ahead then
+              used = before % units + most
+            else
+              fresh = fresh or string.format('%.0f', base + most)
+              life = life or lifetime(finish)
+              call('SET', key, fresh, 'PX', life)
+              used, after = most, most
+            end
+          end
+          if used > limit then
+            call('DECRBY', key, cost or '1')
+            refusals = refusals or {}
+            refusals[#refusals + 1] = index
+          end
+        end
+        keys[index] = after
+      end
+    end
+    local ends = (number + 1) * period + slack
+    if pcall(count, call, keys, charges, base, limit, most, lifetime, ends, UNITS, WINDOWS, AHEAD,
+      MOST_EXACT) then
+      done, held = charges, keys
+    else
+      while type(keys[done + 1]) == 'number' do done = done + 1 end
+      held = { unpack(keys, 1, done) }
+    end
     sets = done
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
     local cost, full = most * (period / limit), capacity * (period / limit)
-    -- The same of every shape, where there are several, by its number.
-    local several
-    for index = 2, shapes_sent do
-      several = several or { [0] = { limit, cost, full, slack } }
-      local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
-        unpacked(SHAPE, ARGV[index])
-      usual = usual and op == TAKE and enforcement == ENFORCE and least == most
-        and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
-        and limit < 4294967296
-      several[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
+    -- What the plan says of each step: its shape, with the same of it, and whether it ends a set.
+    local steps, ends
+    if plan then
+      local shapes = { [0] = { limit, cost, full, slack } }
+      for index = 2, shapes_sent do
+        local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
+          unpacked(SHAPE, ARGV[index])
+        usual = usual and op == TAKE and enforcement == ENFORCE and least == most
+          and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
+          and limit < 4294967296
+        shapes[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
+      end
+      steps, ends = {}, {}
+      for step = 1, planned do
+        local high = plan[2 * step - 1]
+        steps[step], ends[step] = shapes[high % 128 * 256 + plan[2 * step]], high >= 128
+      end
     end
 
-    -- What charges write, by their number, and the lifetimes to be set; where buckets come again, by
-    -- key which charge was the last to.
-    local values, lives, latest = {}, {}, again and {}
-    local first, refused = 1, false
-    if usual then held = call('MGET', unpack(keys)) end
-    for index = 1, usual and charges or 0 do
-      local high = 128
-      if plan then
-        local step = 2 * ((index - 1) % planned)
-        high = plan[step + 1]
-        if several then
-          local shape = several[high % 128 * 256 + plan[step + 2]]
-          limit, cost, full, slack = shape[1], shape[2], shape[3], shape[4]
+    if usual and not places then
+      -- Sets that are alike, of buckets that come once: decided step by step, so that all of one shape
+      -- follow each other. A set of one charge is written at once; others when all are decided, in a
+      -- second go, and none of them if anything unusual turns up. Of a value what is clear is nothing,
+      -- whatever it is, so only a debt is looked at more closely.
+      held = call('MGET', unpack(KEYS))
+      local denied, odd
+      for go = planned > 1 and 1 or 2, 2 do
+        local looks, writes = go == 1 or planned == 1, go == 2
+        for step = 1, planned do
+          if plan then limit, cost, full, slack = unpack(steps[step]) end
+          for index = step, charges, planned do
+            local known, lasts = held[index], cost
+            if looks then
+              if not known then
+                known = 0
+              elseif #known == WHOLE_LENGTH then
+                local lasted, under
+                known, lasted, under = unpacked(WHOLE, known)
+                if under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+                  or known > MOST_EXACT or lasted < 0 or lasted > known) then odd = index break end
+              else
+                odd = index break
+              end
+              held[index] = known
+            end
+            if known > now then lasts = known - now + cost end
+            if lasts > full then
+              denied = denied or {}
+              denied[(index - step) / planned + 1] = true
+            elseif writes and not (denied and denied[(index - step) / planned + 1]) then
+              -- What is clear later than what was there, but before the next line, lives as long.
+              local clear = now + lasts
+              local line = clear - clear % slack
+              if known >= line and known > 0 then
+                call('SETRANGE', keys[index], '0', pack('<dd', clear, lasts))
+              else
+                call('SET', keys[index], pack(WHOLE, clear, lasts, limit), 'PX',
+                  lifetime(line + 2 * slack))
+              end
+            end
+          end
         end
+        if odd and planned > 1 then odd = 1 break end
       end
-      local value = held[index]
-      local earlier = latest and latest[keys[index]]
-      if earlier then value = values[earlier] end
-      local known, owed, line = 0, 0, false
-      if value then
-        if #value ~= WHOLE_LENGTH then break end
-        local lasted, under
-        known, lasted, under = unpacked(WHOLE, value)
-        if under ~= limit or known % 1 ~= 0 or known > MOST_EXACT
-          or lasted % 1 ~= 0 or lasted < 0 or lasted > known then break end
-        if known > now then owed = known - now end
-        line = known - known % slack
-      end
-      held[index] = known
-      local lasts = owed + cost
-      if lasts > full then
-        refused = true
-      else
-        local clear = now + lasts
-        local line_now = clear - clear % slack
-        values[index] = pack(WHOLE, clear, lasts, limit)
-        if line_now ~= line then
-          lives[index] = lifetime(line_now + 2 * slack)
-        elseif earlier and lives[earlier] then
-          lives[index] = lives[earlier]
-        end
-      end
-      if high >= 128 then
-        sets = sets + 1
-        if refused then
+      done = odd and odd - 1 or charges
+      sets = done / planned
+      for set = 1, denied and sets or 0 do
+        if denied[set] then
           refusals = refusals or {}
-          refusals[#refusals + 1] = sets
-          for charge = first, index do values[charge] = false end
-          refused = false
-        elseif latest then
-          for charge = first, index do latest[keys[charge]] = charge end
+          refusals[#refusals + 1] = set
         end
-        done, first = index, index + 1
       end
-    end
 
-    for index = 1, done do
-      local value, key = values[index], keys[index]
-      if value and (not latest or latest[key] == index) then
-        local life = lives[index]
-        if life then
-          call('SET', key, value, 'PX', life)
+    elseif usual then
+      -- Any other sets: one after the other in memory, then each bucket is written once. By place,
+      -- when what was stored is clear, 0 for nothing, once it was looked at; when it is with what was
+      -- taken since; and the shape of the first charge, which has the limit of all.
+      local stored, clears, kinds = call('MGET', unpack(KEYS)), {}, {}
+      held = { unpack(places) }
+      local first, looked, step, refused = 1, 0, 0, false
+      for index = 1, charges do
+        step = step % planned + 1
+        local shape, place = steps[step], places[index]
+        local known, lasts = clears[place], shape[2]
+        if known then
+          if kinds[place][1] ~= shape[1] then break end
         else
-          call('SETRANGE', key, '0', value)
+          known = stored[place]
+          if not known then
+            known = 0
+          elseif #known == WHOLE_LENGTH then
+            local lasted, under
+            known, lasted, under = unpacked(WHOLE, known)
+            if under ~= shape[1] or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+              or known > MOST_EXACT or lasted < 0 or lasted > known) then break end
+          else
+            break
+          end
+          stored[place], kinds[place] = known, shape
+        end
+        held[index] = known
+        if known > now then lasts = known - now + lasts end
+        if lasts > shape[3] then refused = true end
+        clears[place] = now + lasts
+        looked = index
+        if ends[step] then
+          sets = sets + 1
+          if refused then
+            refusals = refusals or {}
+            refusals[#refusals + 1] = sets
+            for charge = first, index do clears[places[charge]] = held[charge] end
+            refused = false
+          end
+          done, first = index, index + 1
+        end
+      end
+      -- A set that was not decided to its end has taken nothing.
+      for charge = first, looked do clears[places[charge]] = held[charge] end
+      for place = 1, #KEYS do
+        local clear, known = clears[place], stored[place]
+        if clear and clear ~= known then
+          local shape = kinds[place]
+          local line = clear - clear % shape[4]
+          if known >= line and known > 0 then
+            call('SETRANGE', KEYS[place], '0', pack('<dd', clear, clear - now))
+          else
+            call('SET', KEYS[place], pack(WHOLE, clear, clear - now, shape[1]), 'PX',
+              lifetime(line + 2 * shape[4]))
+          end
         end
       end
     end

@@ -39,7 +39,7 @@ pub(crate) struct Answer {
 /// What the buckets of a question's charges held.
 #[derive(Clone, Debug)]
 enum Held {
-    // Numbers that say all there is to say, zero for nothing.
+    // Numbers that say all there is to say.
     Numbers(SmallVec<[u64; 3]>),
     // Values of any kind, as the server wrote them.
     Spelled(SmallVec<[u8; 32]>),
@@ -162,7 +162,7 @@ pub(crate) fn decision(
     let decision = match (set.charges(), &states[..]) {
         ([Charge { meter, op: Op::Take(ask), enforcement: Enforcement::Enforce, .. }], [state]) => {
             let outcome = taken(meter, state.evaluate(meter, *ask, at));
-            Decision::new(outcome.into(), at, Provenance::Store)
+            Decision::of_one(outcome, at, Provenance::Store)
         }
         _ => decide(set, &mut states, at),
     };
@@ -217,12 +217,17 @@ fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<St
     Some(state.unwrap_or_else(|| State::fresh(algorithm)))
 }
 
-/// The state of a bucket that was decided the short way: a window that is one number, or when a debt is
-/// clear that was written under the limit of the charge, and so needs nothing else.
+/// The state of a bucket that was decided the short way: a window that is one number, with the units of
+/// the charge on it, or when a debt is clear that was written under the limit of the charge, and so
+/// needs nothing else.
 fn numeric(charge: &Charge<'_>, number: u64, at: Timestamp) -> Option<State> {
     let algorithm = charge.meter.algorithm();
     match algorithm {
-        Algorithm::FixedWindow => Some(State::FixedWindow(numbered(number, &charge.meter, at))),
+        Algorithm::FixedWindow => {
+            let Op::Take(ask) = charge.op else { return None };
+            let before = number.checked_sub(ask.max.get())?;
+            Some(State::FixedWindow(numbered(before, &charge.meter, at)))
+        }
         Algorithm::TokenBucket | Algorithm::LeakyBucket if number == 0 => {
             Some(State::fresh(algorithm))
         }
@@ -343,10 +348,10 @@ mod tests {
         let questions = [question(&["a"]), question(&[]), question(&["b", "c"])];
         let number = 134_217_729;
         for (string, array) in [
-            (&[0.0, 0.0, 0.0, 7.0][..], "*4\r\n$-1\r\n:0\r\n$-1\r\n:7\r\n".to_owned()),
+            (&[1.0, 1.0, 1.0, 7.0][..], "*4\r\n$-1\r\n:1\r\n$-1\r\n:7\r\n".to_owned()),
             (
-                &[number as f64, 0.0, number as f64, 7.0, 2.0],
-                format!("*5\r\n:{number}\r\n$-1\r\n$9\r\n{number}\r\n:7\r\n:2\r\n"),
+                &[number as f64 + 1.0, 1.0, number as f64 + 1.0, 7.0, 2.0],
+                format!("*5\r\n:{}\r\n$-1\r\n$9\r\n{number}\r\n:7\r\n:2\r\n", number + 1),
             ),
         ] {
             let both = [doubles(string), array.into_bytes()];

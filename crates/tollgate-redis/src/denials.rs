@@ -70,7 +70,7 @@ impl Denials {
     #[inline(always)]
     pub(crate) fn find_one(&self, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
         let (at, outcome) = self.outcome(charge, now.get())?;
-        Some(Decision::new(outcome.into(), at, Provenance::DenyCache))
+        Some(Decision::of_one(outcome, at, Provenance::DenyCache))
     }
 
     fn find_among(&self, charges: &[Charge<'_>], now: u64) -> Option<Decision> {

@@ -26,8 +26,8 @@ const TEXT: &str = concat!(
 /// What a server knows the script by once it has seen the text.
 static DIGEST: LazyLock<String> = LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned());
 
-/// What keys the hashes that names in a batch are told apart by.
-static NAMES: LazyLock<TextHasher> = LazyLock::new(|| {
+/// What keys the hashes that names in a batch are found by.
+static HASHER: LazyLock<TextHasher> = LazyLock::new(|| {
     let random = RandomState::new();
     TextHasher::new(|index| random.hash_one(index))
 });
@@ -39,8 +39,8 @@ const SHAPES_LOOKED_AT: usize = 8;
 /// Marks the last charge of a set.
 const LAST: u16 = 1 << 15;
 
-/// Marks the first charge of a batch in which some bucket comes again.
-const AGAIN: u16 = 1 << 14;
+/// Marks the first charge of a batch of which it is said where each charge's bucket is.
+const PLACES: u16 = 1 << 14;
 
 /// The shapes of a command, in the order of their numbers.
 type Shapes<'q> = SmallVec<[&'q Shape; 4]>;
@@ -80,33 +80,41 @@ pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> 
     let charges = plan.len();
     // Most sets of a batch are alike, and then what is true of the first is said once.
     let set = plan.iter().position(|step| step & LAST != 0).map_or(0, |last| last + 1);
-    if set > 0 && plan.chunks(set).all(|steps| *steps == plan[..set]) {
+    let alike = set > 0 && plan.chunks(set).all(|steps| *steps == plan[..set]);
+    if alike {
         plan.truncate(set);
     }
-    if let (Some(first), true) = (plan.first_mut(), comes_again(questions, charges)) {
-        *first |= AGAIN;
+    let Buckets { names, places } = Buckets::of(questions, charges);
+    // Where every charge of sets that are alike has a bucket of its own, that goes without saying.
+    let mut said = None;
+    if let (Some(first), true) = (plan.first_mut(), names.len() < charges || !alike) {
+        *first |= PLACES;
+        said = Some(places);
     }
     let (name, script) = match form {
         Form::Sha => ("EVALSHA", DIGEST.as_str()),
         Form::Text => ("EVAL", TEXT),
     };
-    bytes += script.len() + 2 * plan.len() + (SHAPE + HEAD) * shapes.len() + 8 * HEAD;
+    bytes += script.len() + 4 * charges + (SHAPE + HEAD) * shapes.len() + 8 * HEAD;
     let mut command = Encoded(Vec::with_capacity(bytes));
     // A plan of one charge by the server's clock goes without saying.
     let short = clock == ScriptClock::Server && shapes.len() == 1 && plan[..] == [LAST];
-    command.head(b'*', 3 + charges + shapes.len() + if short { 0 } else { 2 });
+    let rest = if short { 0 } else { 2 + usize::from(said.is_some()) };
+    command.head(b'*', 3 + names.len() + shapes.len() + rest);
     command.argument(name.as_bytes());
     command.argument(script.as_bytes());
-    command.argument(Decimal::of(charges as u64).as_bytes());
-    for (name, _) in questions.iter().flat_map(Question::charges) {
+    command.argument(Decimal::of(names.len() as u64).as_bytes());
+    for name in names {
         command.argument(name);
     }
     for shape in shapes {
         command.argument(shape.as_bytes());
     }
     if !short {
-        let plan: SmallVec<[u8; 8]> = plan.into_iter().flat_map(u16::to_be_bytes).collect();
-        command.argument(&plan);
+        if let Some(places) = said {
+            command.numbers(&places);
+        }
+        command.numbers(&plan);
         match clock {
             ScriptClock::Server => command.argument(b""),
             ScriptClock::Given(instant) => {
@@ -136,26 +144,44 @@ impl Encoded {
         self.0.extend_from_slice(bytes);
         self.0.extend_from_slice(b"\r\n");
     }
+
+    /// One argument of numbers of two bytes, high first.
+    fn numbers(&mut self, numbers: &[u16]) {
+        self.head(b'$', 2 * numbers.len());
+        self.0.extend(numbers.iter().copied().flat_map(u16::to_be_bytes));
+        self.0.extend_from_slice(b"\r\n");
+    }
 }
 
-/// Whether the name of some bucket may come more than once among so many charges. Names are told apart
-/// by hashes, for two that share one cost nothing but time; and here, not by the server, which has
-/// less time.
-fn comes_again(questions: &[Question], charges: usize) -> bool {
-    if charges < 2 {
-        return false;
-    }
-    // Half of the places stay empty, so looking for one is short.
-    let mut places: SmallVec<[u64; 256]> = smallvec![0; (2 * charges).next_power_of_two()];
-    let (most, hasher) = (places.len() - 1, &*NAMES);
-    questions.iter().flat_map(Question::charges).any(|(name, _)| {
-        let hash = hasher.one(hasher.ends(name)).max(1);
-        let mut place = hash as usize & most;
-        while places[place] != 0 && places[place] != hash {
-            place = (place + 1) & most;
+/// The buckets of a batch, each once, and for each charge the number of its own, from 1. Told apart
+/// here and not by the server, which has less time.
+struct Buckets<'q> {
+    names: SmallVec<[&'q [u8]; 4]>,
+    places: SmallVec<[u16; 4]>,
+}
+
+impl<'q> Buckets<'q> {
+    fn of(questions: &'q [Question], charges: usize) -> Self {
+        let mut buckets = Self {
+            names: SmallVec::with_capacity(charges),
+            places: SmallVec::with_capacity(charges),
+        };
+        // By hash, the numbers of names. Half of it stays empty, so looking for one is short.
+        let mut numbers: SmallVec<[u16; 256]> = smallvec![0; (2 * charges).next_power_of_two()];
+        let (most, hasher) = (numbers.len() - 1, &*HASHER);
+        for (name, _) in questions.iter().flat_map(Question::charges) {
+            let mut at = hasher.one(hasher.ends(name)) as usize & most;
+            while numbers[at] != 0 && buckets.names[usize::from(numbers[at]) - 1] != name {
+                at = (at + 1) & most;
+            }
+            if numbers[at] == 0 {
+                buckets.names.push(name);
+                numbers[at] = u16::try_from(buckets.names.len()).expect("a batch has few charges");
+            }
+            buckets.places.push(numbers[at]);
         }
-        std::mem::replace(&mut places[place], hash) == hash
-    })
+        buckets
+    }
 }
 
 /// The number of a shape among those sent.
@@ -166,7 +192,7 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     if known.is_none() {
         shapes.push(shape);
     }
-    let number = u16::try_from(number).ok().filter(|&number| number < AGAIN);
+    let number = u16::try_from(number).ok().filter(|&number| number < PLACES);
     number.expect("a batch has far fewer charges than 2^14")
 }
 
@@ -208,9 +234,10 @@ mod tests {
         assert_eq!(arguments[2], b"3");
         assert_eq!(arguments[5], b"tollgate:{c}::tb:1s");
         assert_eq!(arguments[6..8].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
-        assert_eq!(arguments[8], [0, 0, 0x80, 1, 0x80, 0]);
-        assert_eq!(arguments[9], b"1234");
-        assert_eq!(arguments.len(), 10);
+        assert_eq!(arguments[8], [0, 1, 0, 2, 0, 3]);
+        assert_eq!(arguments[9], [0x40, 0, 0x80, 1, 0x80, 0]);
+        assert_eq!(arguments[10], b"1234");
+        assert_eq!(arguments.len(), 11);
     }
 
     #[test]
@@ -223,19 +250,21 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_comes_again_is_announced() {
-        let once = [question(&[("a", "5/s"), ("a", "9/m")]), question(&[("b", "5/s")])];
-        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &once))[8][0], 0);
+    fn a_bucket_that_comes_again_is_named_once() {
         let again =
             [question(&[("a", "5/s")]), question(&[("b", "5/s")]), question(&[("a", "5/s")])];
-        assert_eq!(arguments(&encode(Form::Sha, ScriptClock::Server, &again))[7], [0xc0, 0]);
+        let command = arguments(&encode(Form::Sha, ScriptClock::Server, &again));
+        assert_eq!(command[2], b"2");
+        assert_eq!(command[6..], [&[0, 1, 0, 2, 0, 1][..], &[0xc0, 0], b""]);
         for charges in [2, 100, 1_000] {
             let names: Vec<String> = (0..charges).map(|number| format!("user {number}")).collect();
             let mut questions: Vec<Question> =
                 names.iter().map(|name| question(&[(name, "5/s")])).collect();
-            assert!(!comes_again(&questions, charges));
             questions.push(question(&[("user 1", "5/s")]));
-            assert!(comes_again(&questions, charges + 1));
+            let Buckets { names, places } = Buckets::of(&questions, charges + 1);
+            assert_eq!((names.len(), places.len()), (charges, charges + 1));
+            assert!(places[..charges].iter().copied().eq(1..=u16::try_from(charges).unwrap()));
+            assert_eq!(places[charges], 2);
         }
     }
 

@@ -202,9 +202,9 @@ impl Decision {
         Self { verdict, provenance, at, outcomes }
     }
 
-    /// The decision on a set of one charge.
+    /// The decision on a set of one charge: what [`new`](Decision::new) would make of its outcome.
     #[inline(always)]
-    pub(crate) fn of_one(outcome: Outcome, at: Timestamp, provenance: Provenance) -> Self {
+    pub fn of_one(outcome: Outcome, at: Timestamp, provenance: Provenance) -> Self {
         let verdict = match outcome.enforcement {
             Enforcement::Shadow => Verdict::Allow,
             Enforcement::Enforce | Enforcement::AnyOf(_) => outcome.verdict,

@@ -69,10 +69,23 @@ fn wish() -> impl Strategy<Value = Wish> {
     })
 }
 
+/// Sets that differ in their keys only, each of which comes once.
+fn alike() -> impl Strategy<Value = Vec<Vec<Wish>>> {
+    let keys = Just((0..6_usize).collect::<Vec<_>>()).prop_shuffle();
+    let keys = (keys, 1..6_usize).prop_map(|(mut keys, count)| {
+        keys.truncate(count);
+        keys
+    });
+    (keys, vec(wish(), 1..4)).prop_map(|(keys, wishes)| {
+        let set = |key| wishes.iter().map(|&wish| Wish { key, ..wish }).collect();
+        keys.into_iter().map(set).collect()
+    })
+}
+
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let pause = prop_oneof![Just(0), 0..100_000_u64, 0..30_000_000_u64];
     let alone = vec(vec(wish(), 1..2), 1..12);
-    let sets = prop_oneof![alone, vec(vec(wish(), 1..4), 1..8)];
+    let sets = prop_oneof![alone, vec(vec(wish(), 1..4), 1..8), alike()];
     let foreign = prop::option::weighted(0.1, (wish(), 0..FOREIGN.len()));
     let round =
         (pause, foreign, sets).prop_map(|(pause, foreign, sets)| Round { pause, foreign, sets });
