@@ -133,6 +133,8 @@ pub const MAX_MARGIN: u8 = 99;
 pub struct Policy {
     version: u64,
     rules: Vec<Compiled>,
+    // Whether there is one rule, a plain one, and nothing else to ask.
+    is_plain: bool,
     // Which of the rules to ask about a subject.
     index: Index,
     axes: Names,
@@ -201,7 +203,27 @@ impl Policy {
 
     /// The same with any op, into `charges`, which are empty; and stay so where there is a ground to
     /// decide without them.
+    #[inline(always)]
     pub(crate) fn charge(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+        charges: &mut Charges,
+    ) -> Option<Ground> {
+        // Many policies are one rule for everybody, and then most of the rest is about nothing.
+        if self.is_plain
+            && let [rule] = &*self.rules
+            && let Some(()) = rule.charge_plainly(subject, costs, &op, charges)
+        {
+            return None;
+        }
+        self.charge_by_all(subject, costs, op, charges)
+    }
+
+    /// The same, whatever the rules.
+    #[inline(never)]
+    fn charge_by_all(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,

@@ -36,8 +36,10 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
     PolicyErrors::check(errors)?;
     let mut rules = rules.unwrap_or_default();
     rules.iter_mut().for_each(Compiled::file_overrides);
+    let has_lists = !allow.is_empty() || !deny.is_empty();
     Ok(Policy {
         version: draft.version,
+        is_plain: matches!(&*rules, [rule] if rule.is_plain()) && !has_lists,
         index: Index::new(rules.iter().map(|rule| &*rule.conditions)),
         rules,
         axes,
