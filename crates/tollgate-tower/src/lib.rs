@@ -62,7 +62,7 @@ pub mod single_flight;
 mod waiters;
 
 pub use axes::Axes;
-pub use body::ResponseBody;
+pub use body::{AnswerBody, ResponseBody};
 pub use checks::Check;
 pub use client_ip::{ClientIp, PeerAddr, Trail};
 pub use headers::{Dialect, Policy, render, render_admission};
