@@ -77,6 +77,7 @@ mod index;
 mod list;
 mod network;
 mod note;
+mod plain;
 mod quotas;
 mod resolution;
 mod rule;
@@ -100,6 +101,7 @@ use crate::subject::{Costs, Subject};
 use compiled::{Compiled, Reach};
 use facts::{Facts, Names};
 use index::{Found, Index};
+use plain::Plain;
 
 /// The longest name of a rule, axis or unit, in bytes. Names are in every key.
 pub const MAX_NAME: usize = 128;
@@ -133,8 +135,10 @@ pub const MAX_MARGIN: u8 = 99;
 pub struct Policy {
     version: u64,
     rules: Vec<Compiled>,
-    // Whether there is one rule, a plain one, and nothing else to ask.
-    is_plain: bool,
+    // The same in short, if that is one rule for everybody.
+    plain: Option<Plain>,
+    // Whether requests have to wait for each of the rules.
+    all_critical: bool,
     // Which of the rules to ask about a subject.
     index: Index,
     axes: Names,
@@ -212,9 +216,8 @@ impl Policy {
         charges: &mut Charges,
     ) -> Option<Ground> {
         // Many policies are one rule for everybody, and then most of the rest is about nothing.
-        if self.is_plain
-            && let [rule] = &*self.rules
-            && let Some(()) = rule.charge_plainly(subject, costs, &op, charges)
+        if let Some(plain) = &self.plain
+            && let Some(()) = plain.charge(subject, costs, &op, charges)
         {
             return None;
         }
@@ -256,8 +259,9 @@ impl Policy {
     }
 
     /// Whether requests have to wait for the rule of this number.
+    #[inline(always)]
     pub(crate) fn is_critical(&self, rule: u32) -> bool {
-        self.rule(rule as usize).is_none_or(Rule::is_critical)
+        self.all_critical || self.rule(rule as usize).is_none_or(Rule::is_critical)
     }
 
     /// What the rule of this number does when the store cannot be asked.

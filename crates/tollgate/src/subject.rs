@@ -46,6 +46,13 @@ impl<'a> Subject<'a> {
         find(&self.values, axis)
     }
 
+    /// The value on an axis, by the bytes of its name.
+    #[inline]
+    pub(crate) fn value_of(&self, axis: &[u8]) -> Option<&'a str> {
+        let found = self.values.iter().find(|(known, _)| is_same(known.as_bytes(), axis));
+        found.map(|(_, value)| *value)
+    }
+
     /// All axes with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
         self.values.iter().copied()
@@ -144,20 +151,20 @@ impl Default for Costs<'_> {
 
 #[inline]
 fn find<V: Copy>(pairs: &[(&str, V)], name: &str) -> Option<V> {
-    let found = pairs.iter().find(|(known, _)| is_same(known, name));
+    let found = pairs.iter().find(|(known, _)| is_same(known.as_bytes(), name.as_bytes()));
     found.map(|(_, value)| *value)
 }
 
 /// Whether two names are the same. They are a few letters, over before a function is called that
 /// compares many at a time.
 #[inline]
-fn is_same(one: &str, two: &str) -> bool {
-    one.len() == two.len() && one.bytes().eq(two.bytes())
+fn is_same(one: &[u8], two: &[u8]) -> bool {
+    one.len() == two.len() && one.iter().eq(two)
 }
 
 #[inline]
 fn replace<'a, V, A: Array<Item = (&'a str, V)>>(pairs: &mut SmallVec<A>, name: &'a str, value: V) {
-    match pairs.iter_mut().find(|(known, _)| is_same(known, name)) {
+    match pairs.iter_mut().find(|(known, _)| is_same(known.as_bytes(), name.as_bytes())) {
         Some((_, known)) => *known = value,
         None => pairs.push((name, value)),
     }

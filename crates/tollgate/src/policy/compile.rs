@@ -9,6 +9,7 @@ use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
 use super::index::Index;
 use super::list::{Entry, Listing, Matcher};
+use super::plain::Plain;
 use super::quotas::Quotas;
 use super::rule::{Condition, Override, Rule, Tiers};
 use super::table::{Meters, Table, TierTable, strictest};
@@ -39,7 +40,8 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
     let has_lists = !allow.is_empty() || !deny.is_empty();
     Ok(Policy {
         version: draft.version,
-        is_plain: matches!(&*rules, [rule] if rule.is_plain()) && !has_lists,
+        plain: Plain::new(&rules).filter(|_| !has_lists),
+        all_critical: rules.iter().all(|compiled| compiled.rule.is_critical()),
         index: Index::new(rules.iter().map(|rule| &*rule.conditions)),
         rules,
         axes,

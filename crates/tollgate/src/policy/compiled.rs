@@ -10,12 +10,11 @@ use super::table::{Meters, Table};
 use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::digest::Digester;
 use crate::key::{Key, KeyPart, Stem};
-use crate::subject::{Costs, Subject};
 
 /// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
 const LONGEST_PLAIN_VALUE: usize = 128;
 
-fn is_short(value: &str) -> bool {
+pub(super) fn is_short(value: &str) -> bool {
     value.len() <= LONGEST_PLAIN_VALUE
 }
 
@@ -94,41 +93,6 @@ impl Compiled {
             }
             (Some(axis), Missing::Skip | Missing::Deny) => Reach::Skips(axis),
         }
-    }
-
-    /// Whether it asks the same of everybody, and goes by no more than one axis: all there is to find
-    /// out about a subject is one value, which [`charge_plainly`](Self::charge_plainly) does.
-    pub(super) fn is_plain(&self) -> bool {
-        self.conditions.is_empty()
-            && self.overrides.is_empty()
-            && self.axes.len() <= 1
-            && self.table.tiers.is_none()
-            && self.table.others.len() == 1
-            && !self.rule.is_hashed()
-    }
-
-    /// Adds the only charge that a [plain](Self::is_plain) rule, the only one of its policy, makes for a
-    /// subject, without numbering what is known of it. `None` if there is none, or more to say.
-    #[inline(always)]
-    pub(super) fn charge_plainly(
-        &self,
-        subject: &Subject<'_>,
-        costs: &Costs<'_>,
-        op: impl Fn(Cost) -> Op,
-        charges: &mut Charges,
-    ) -> Option<()> {
-        let cost = costs.of(self.rule.counted_unit())?;
-        let value = match self.rule.axes().next() {
-            Some(axis) => Some(subject.value(axis).filter(|value| is_short(value))?),
-            None => None,
-        };
-        let (key, meter) = (self.stem.start(), *self.table.others.first()?);
-        let charge = Charge { key, meter, op: op(cost), enforcement: self.rule.enforcement() };
-        let charge = charges.put_only(charge);
-        if let Some(value) = value {
-            self.stem.add(&mut charge.key, 0, KeyPart::Plain(value));
-        }
-        Some(())
     }
 
     /// Adds the charges it makes for a subject, as the rule of this number, and says where their quotas

@@ -95,11 +95,15 @@ impl Charges {
         self.set.charges().iter().zip(self.rules.iter().copied())
     }
 
-    /// Puts the only charge, of the first rule, in the place of all there are. Its key may still be
-    /// finished.
+    /// Drops all there are.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Puts the only charge, of the first rule, where there is none. Its key may still be finished.
     #[inline(always)]
     pub(crate) fn put_only(&mut self, charge: Charge<'static>) -> &mut Charge<'static> {
-        self.rules.clear();
         self.rules.push(0);
         self.set.put_only(charge)
     }
