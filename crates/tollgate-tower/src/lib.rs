@@ -43,7 +43,7 @@
 //! # Features
 //!
 //! `axum` (on) finds peers and matched routes where axum leaves them, `tonic` finds peers where tonic
-//! does. Neither changes anything else.
+//! does; and each lets the bodies of its own answers be refusals. Neither changes anything else.
 
 mod axes;
 mod behind;

@@ -220,7 +220,7 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// Sees to what is to be done for a request that goes on.
-    #[inline]
+    #[inline(always)]
     fn pass(&self, admission: &Admission, deferred: Option<Deferred>) {
         if let Some(inspect) = &self.inspect {
             inspect(admission);

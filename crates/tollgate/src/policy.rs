@@ -77,7 +77,6 @@ mod index;
 mod list;
 mod network;
 mod note;
-mod plain;
 mod quotas;
 mod resolution;
 mod rule;
@@ -98,10 +97,9 @@ use crate::algorithm::Ask;
 use crate::charge::{Cost, Op};
 use crate::digest::Digester;
 use crate::subject::{Costs, Subject};
-use compiled::{Compiled, Reach};
+use compiled::{Compiled, Plain, Reach};
 use facts::{Facts, Names};
 use index::{Found, Index};
-use plain::Plain;
 
 /// The longest name of a rule, axis or unit, in bytes. Names are in every key.
 pub const MAX_NAME: usize = 128;

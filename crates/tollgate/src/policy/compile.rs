@@ -4,12 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::bound::most_charges;
 use super::builder::PolicyBuilder;
-use super::compiled::{Compiled, Exception, Test};
+use super::compiled::{Compiled, Exception, Plain, Test};
 use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
 use super::index::Index;
 use super::list::{Entry, Listing, Matcher};
-use super::plain::Plain;
 use super::quotas::Quotas;
 use super::rule::{Condition, Override, Rule, Tiers};
 use super::table::{Meters, Table, TierTable, strictest};

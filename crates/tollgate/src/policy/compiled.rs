@@ -11,10 +11,14 @@ use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::digest::Digester;
 use crate::key::{Key, KeyPart, Stem};
 
+mod plain;
+
+pub(super) use plain::Plain;
+
 /// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
 const LONGEST_PLAIN_VALUE: usize = 128;
 
-pub(super) fn is_short(value: &str) -> bool {
+fn is_short(value: &str) -> bool {
     value.len() <= LONGEST_PLAIN_VALUE
 }
 

@@ -6,11 +6,11 @@
 
 use smallvec::SmallVec;
 
-use super::compiled::{Compiled, is_short};
-use super::resolution::Charges;
+use super::{Compiled, is_short};
 use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::key::{KeyPart, Stem};
 use crate::meter::Meter;
+use crate::policy::Charges;
 use crate::subject::{Costs, Subject};
 
 /// A name, without another look elsewhere as long as it is short.
@@ -18,7 +18,7 @@ type Name = SmallVec<[u8; 16]>;
 
 /// The only rule of a policy without lists: it asks the same of everybody, and goes by one axis or none.
 #[derive(Clone, Debug)]
-pub(super) struct Plain {
+pub(in crate::policy) struct Plain {
     // `None` where it counts requests, as most do.
     unit: Option<Box<str>>,
     axis: Option<Name>,
@@ -29,7 +29,7 @@ pub(super) struct Plain {
 
 impl Plain {
     /// The rules of a policy as one for everybody, if that is what they are.
-    pub(super) fn new(rules: &[Compiled]) -> Option<Self> {
+    pub(in crate::policy) fn new(rules: &[Compiled]) -> Option<Self> {
         let [compiled] = rules else {
             return None;
         };
@@ -55,7 +55,7 @@ impl Plain {
     /// Puts its charge for a subject in the place of all there are; `None` if there is none, or more to
     /// say of it.
     #[inline(always)]
-    pub(super) fn charge(
+    pub(in crate::policy) fn charge(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
