@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -209,12 +209,18 @@ impl Axes {
     }
 
     /// The texts that are asked for of a client at `address`, in the group of `group`.
-    #[inline]
     pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
         Client {
             address: self.asked.whole.then(|| AddressText::new(address)),
             group: self.asked.group.then(|| AddressText::new(group)),
         }
+    }
+
+    /// The same of a client at an IPv4 address, which is a group of its own.
+    #[inline(always)]
+    pub(crate) fn client_v4(&self, address: Ipv4Addr) -> Client {
+        let text = |asked: bool| asked.then(|| AddressText::of_v4(address));
+        Client { address: text(self.asked.whole), group: text(self.asked.group) }
     }
 
     /// What has to be waited for, one after another.

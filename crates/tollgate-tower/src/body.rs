@@ -5,11 +5,78 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Full};
 use pin_project_lite::pin_project;
 
+/// Bodies that can be a service's and a refusal's alike, so that answers keep their type.
+///
+/// That matters: axum puts every body on the heap whose type is not its own. Those of axum, tonic and
+/// hyper's `Full`, `BoxBody` and `UnsyncBoxBody` are there already; whatever else a service answers
+/// becomes one as a [`ResponseBody`]:
+///
+/// ```
+/// use http::{Request, Response};
+/// use tollgate_tower::{RateLimitLayer, ResponseBody};
+/// use tower::ServiceBuilder;
+///
+/// let service = ServiceBuilder::new()
+///     .layer(RateLimitLayer::per_ip("100/min")?)
+///     .map_response(|response: Response<String>| response.map(ResponseBody::new))
+///     .service_fn(async |_: Request<()>| Ok::<_, ()>(Response::new("hello".to_owned())));
+/// # fn is_service<T: tower::Service<Request<()>>>(_: T) {}
+/// # is_service(service);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the body of a refusal",
+    note = "behind the layer add `.map_response(|response| response.map(ResponseBody::new))`"
+)]
+pub trait AnswerBody: Body<Data = Bytes> {
+    /// The body of a refusal.
+    fn of_refusal(text: Bytes) -> Self;
+}
+
+#[cfg(feature = "axum")]
+impl AnswerBody for axum::body::Body {
+    fn of_refusal(text: Bytes) -> Self {
+        text.into()
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl AnswerBody for tonic::body::Body {
+    fn of_refusal(text: Bytes) -> Self {
+        Self::new(Full::new(text))
+    }
+}
+
+impl AnswerBody for Full<Bytes> {
+    fn of_refusal(text: Bytes) -> Self {
+        text.into()
+    }
+}
+
+impl<E: 'static> AnswerBody for BoxBody<Bytes, E> {
+    fn of_refusal(text: Bytes) -> Self {
+        Full::new(text).map_err(|never| match never {}).boxed()
+    }
+}
+
+impl<E: 'static> AnswerBody for UnsyncBoxBody<Bytes, E> {
+    fn of_refusal(text: Bytes) -> Self {
+        Full::new(text).map_err(|never| match never {}).boxed_unsync()
+    }
+}
+
+impl<B: Body<Data = Bytes>> AnswerBody for ResponseBody<B> {
+    fn of_refusal(text: Bytes) -> Self {
+        Self { kind: Kind::Own { body: Full::new(text) } }
+    }
+}
+
 pin_project! {
-    /// The body of an answer: what the service answered, or what a layer did in its place.
+    /// Any body as an [`AnswerBody`]: what the service answered, or what a layer did in its place.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -27,14 +94,9 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    /// What the service answered.
-    pub(crate) fn inner(body: B) -> Self {
+    /// What a service answered.
+    pub fn new(body: B) -> Self {
         Self { kind: Kind::Inner { body } }
-    }
-
-    /// What a layer answers in its place.
-    pub(crate) fn own(bytes: Bytes) -> Self {
-        Self { kind: Kind::Own { body: Full::new(bytes) } }
     }
 }
 

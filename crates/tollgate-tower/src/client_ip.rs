@@ -24,7 +24,7 @@ mod peer;
 
 use hop::Hops;
 pub use peer::PeerAddr;
-pub(crate) use peer::{PeerFn, find as find_peer};
+pub(crate) use peer::{PeerFn, find as find_peer, find_left as find_peer_left};
 
 /// The IPv6 addresses one customer of a provider commonly has are the 2^64 of a /64.
 const IPV6_PREFIX: u8 = 64;

@@ -43,7 +43,7 @@
 //! # Features
 //!
 //! `axum` (on) finds peers and matched routes where axum leaves them, `tonic` finds peers where tonic
-//! does. Neither changes anything else.
+//! does; and each lets the bodies of its own answers be refusals. Neither changes anything else.
 
 mod axes;
 mod behind;
@@ -62,7 +62,7 @@ pub mod single_flight;
 mod waiters;
 
 pub use axes::Axes;
-pub use body::ResponseBody;
+pub use body::{AnswerBody, ResponseBody};
 pub use checks::Check;
 pub use client_ip::{ClientIp, PeerAddr, Trail};
 pub use headers::{Dialect, Policy, render, render_admission};

@@ -6,9 +6,11 @@
 //!    └──────────────── held until it would fit ◀──────────────────────────┘
 //! ```
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
+use http::{Extensions, HeaderMap};
 use tokio::time::{Instant, sleep};
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
@@ -218,7 +220,7 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// Sees to what is to be done for a request that goes on.
-    #[inline]
+    #[inline(always)]
     fn pass(&self, admission: &Admission, deferred: Option<Deferred>) {
         if let Some(inspect) = &self.inspect {
             inspect(admission);
@@ -261,20 +263,32 @@ impl<S: Store + 'static> Reception<S> {
         if !self.axes.has_address() {
             return Client::default();
         }
-        let peer = match &self.peer {
-            Some(peer) => peer(request.extensions()),
-            None => client_ip::find_peer(request.extensions()),
-        };
-        self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         if !self.client_ip.trusts_anybody() {
             self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
                 client_ip::is_forwarded(request.headers())
             });
+            // Most often the peer is all there is to say of a client.
+            if self.peer.is_none()
+                && let Some(SocketAddr::V4(peer)) = client_ip::find_peer_left(request.extensions())
+            {
+                return self.axes.client_v4(*peer.ip());
+            }
         }
+        self.find_client(request.extensions(), request.headers())
+    }
+
+    /// The same, wherever its address has to be looked for.
+    #[inline(never)]
+    fn find_client(&self, extensions: &Extensions, headers: &HeaderMap) -> Client {
+        let peer = match &self.peer {
+            Some(peer) => peer(extensions),
+            None => client_ip::find_peer(extensions),
+        };
+        self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         let Some(peer) = peer else {
             return Client::default();
         };
-        let address = self.client_ip.find(peer, request.headers());
+        let address = self.client_ip.find(peer, headers);
         self.axes.client(address, self.client_ip.group(address))
     }
 

@@ -201,6 +201,16 @@ impl<'a> ChargeSet<'a> {
         Ok(charges.len() - 1)
     }
 
+    /// Puts the only charge in the place of all there are.
+    #[inline(always)]
+    pub(crate) fn put_only(&mut self, charge: Charge<'a>) -> &mut Charge<'a> {
+        self.charges = Held::One(charge);
+        match &mut self.charges {
+            Held::One(charge) => charge,
+            Held::Many(_) => unreachable!("one was just put there"),
+        }
+    }
+
     /// Adds a charge on a bucket the set does not have, if there is room.
     #[inline]
     pub(crate) fn push_distinct(&mut self, charge: Charge<'a>) -> Option<&mut Charge<'a>> {

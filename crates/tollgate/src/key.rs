@@ -367,8 +367,17 @@ const PLAIN_BY_HAND: Table = {
 
 #[inline]
 fn escape(text: &[u8], plain: &Table, into: &mut impl Push) {
+    // Most values are plain from end to end, and that is found out fastest by looking at all of them.
+    if text.iter().fold(true, |all, &byte| all & plain[usize::from(byte)]) {
+        return into.push(text);
+    }
+    escape_some(text, plain, into);
+}
+
+/// The same where something is to be escaped.
+#[cold]
+fn escape_some(text: &[u8], plain: &Table, into: &mut impl Push) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    // Whole runs at a time, for most values are plain from end to end.
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| !plain[usize::from(byte)]) {
         let byte = rest[at];

@@ -97,7 +97,7 @@ use crate::algorithm::Ask;
 use crate::charge::{Cost, Op};
 use crate::digest::Digester;
 use crate::subject::{Costs, Subject};
-use compiled::{Compiled, Reach};
+use compiled::{Compiled, Plain, Reach};
 use facts::{Facts, Names};
 use index::{Found, Index};
 
@@ -133,6 +133,10 @@ pub const MAX_MARGIN: u8 = 99;
 pub struct Policy {
     version: u64,
     rules: Vec<Compiled>,
+    // The same in short, if that is one rule for everybody.
+    plain: Option<Plain>,
+    // Whether requests have to wait for each of the rules.
+    all_critical: bool,
     // Which of the rules to ask about a subject.
     index: Index,
     axes: Names,
@@ -201,7 +205,26 @@ impl Policy {
 
     /// The same with any op, into `charges`, which are empty; and stay so where there is a ground to
     /// decide without them.
+    #[inline(always)]
     pub(crate) fn charge(
+        &self,
+        subject: &Subject<'_>,
+        costs: &Costs<'_>,
+        op: impl Fn(Cost) -> Op,
+        charges: &mut Charges,
+    ) -> Option<Ground> {
+        // Many policies are one rule for everybody, and then most of the rest is about nothing.
+        if let Some(plain) = &self.plain
+            && let Some(()) = plain.charge(subject, costs, &op, charges)
+        {
+            return None;
+        }
+        self.charge_by_all(subject, costs, op, charges)
+    }
+
+    /// The same, whatever the rules.
+    #[inline(never)]
+    fn charge_by_all(
         &self,
         subject: &Subject<'_>,
         costs: &Costs<'_>,
@@ -234,8 +257,9 @@ impl Policy {
     }
 
     /// Whether requests have to wait for the rule of this number.
+    #[inline(always)]
     pub(crate) fn is_critical(&self, rule: u32) -> bool {
-        self.rule(rule as usize).is_none_or(Rule::is_critical)
+        self.all_critical || self.rule(rule as usize).is_none_or(Rule::is_critical)
     }
 
     /// What the rule of this number does when the store cannot be asked.

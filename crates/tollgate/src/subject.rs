@@ -1,6 +1,6 @@
 //! What a front end says of a request: who and what it is, and what it costs.
 
-use smallvec::{Array, SmallVec, smallvec};
+use smallvec::{Array, SmallVec};
 
 use crate::charge::Cost;
 
@@ -46,6 +46,13 @@ impl<'a> Subject<'a> {
         find(&self.values, axis)
     }
 
+    /// The value on an axis, by the bytes of its name.
+    #[inline]
+    pub(crate) fn value_of(&self, axis: &[u8]) -> Option<&'a str> {
+        let found = self.values.iter().find(|(known, _)| is_same(known.as_bytes(), axis));
+        found.map(|(_, value)| *value)
+    }
+
     /// All axes with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
         self.values.iter().copied()
@@ -83,7 +90,9 @@ impl<'a> Extend<(&'a str, &'a str)> for Subject<'a> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs<'a> {
-    units: SmallVec<[(&'a str, Cost); 4]>,
+    // Apart, for most requests cost one of these and nothing else.
+    requests: Option<Cost>,
+    others: SmallVec<[(&'a str, Cost); 3]>,
 }
 
 impl<'a> Costs<'a> {
@@ -92,52 +101,70 @@ impl<'a> Costs<'a> {
 
     /// Nothing in any unit: what a request turned out to cost that shall not count.
     pub fn none() -> Self {
-        Self { units: SmallVec::new() }
+        Self { requests: None, others: SmallVec::new() }
     }
 
     /// So many requests.
+    #[inline]
     pub fn requests(cost: Cost) -> Self {
-        Self::only(Self::REQUESTS, cost)
+        Self { requests: Some(cost), others: SmallVec::new() }
     }
 
     /// So many of one unit and nothing else, not even a request: what a finished call turned out to
     /// cost beyond its estimate, say.
     pub fn only(unit: &'a str, cost: Cost) -> Self {
-        Self { units: smallvec![(unit, cost)] }
+        Self::none().with(unit, cost)
     }
 
     /// The same costs with `cost` in `unit`, instead of any there was.
     pub fn with(mut self, unit: &'a str, cost: Cost) -> Self {
-        replace(&mut self.units, unit, cost);
+        match unit == Self::REQUESTS {
+            true => self.requests = Some(cost),
+            false => replace(&mut self.others, unit, cost),
+        }
         self
     }
 
     /// The cost in `unit`.
     #[inline]
     pub fn of(&self, unit: &str) -> Option<Cost> {
-        find(&self.units, unit)
+        match unit == Self::REQUESTS {
+            true => self.requests,
+            false => find(&self.others, unit),
+        }
     }
 
-    /// All units with their costs.
+    /// All units with their costs, requests first.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Cost)> + '_ {
-        self.units.iter().copied()
+        let requests = self.requests.map(|cost| (Self::REQUESTS, cost));
+        requests.into_iter().chain(self.others.iter().copied())
     }
 }
 
 impl Default for Costs<'_> {
     /// One request.
+    #[inline]
     fn default() -> Self {
         Self::requests(Cost::ONE)
     }
 }
 
+#[inline]
 fn find<V: Copy>(pairs: &[(&str, V)], name: &str) -> Option<V> {
-    let found = pairs.iter().find(|(known, _)| *known == name);
+    let found = pairs.iter().find(|(known, _)| is_same(known.as_bytes(), name.as_bytes()));
     found.map(|(_, value)| *value)
 }
 
+/// Whether two names are the same. They are a few letters, over before a function is called that
+/// compares many at a time.
+#[inline]
+fn is_same(one: &[u8], two: &[u8]) -> bool {
+    one.len() == two.len() && one.iter().eq(two)
+}
+
+#[inline]
 fn replace<'a, V, A: Array<Item = (&'a str, V)>>(pairs: &mut SmallVec<A>, name: &'a str, value: V) {
-    match pairs.iter_mut().find(|(known, _)| *known == name) {
+    match pairs.iter_mut().find(|(known, _)| is_same(known.as_bytes(), name.as_bytes())) {
         Some((_, known)) => *known = value,
         None => pairs.push((name, value)),
     }

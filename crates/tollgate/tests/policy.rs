@@ -547,3 +547,31 @@ fn of_many_overrides_the_first_that_matches_counts() {
         assert_eq!(limits(&policy, &[("tenant", tenant)]), [expected], "{tenant}");
     }
 }
+
+#[test]
+fn a_rule_alone_charges_what_it_charges_beside_a_list_nobody_is_on() {
+    let rules = [
+        Rule::new("all").quota("9/min"),
+        Rule::new("ip").by("ip").quota("9/min"),
+        Rule::new("shared").by("ip").quota("9/min").missing(Missing::Share),
+        Rule::new("strict").by("ip").quota("9/min").missing(Missing::Deny),
+        Rule::new("shadow").by("ip").quota("9/min").shadow(),
+        Rule::new("near:far").by("ip").quota("9/min").colocate("ip"),
+        Rule::new("tokens").by("ip").quota("9/min").unit("tokens"),
+        Rule::new("hashed").by("ip").quota("9/min").hash(),
+        Rule::new("both").by("ip").by("user").quota("9/min; 90/day"),
+    ];
+    let long = "1".repeat(200);
+    let values = [None, Some(""), Some("192.0.2.7"), Some("a:b=c %"), Some(long.as_str())];
+    let costs = [Costs::default(), Costs::none(), Costs::only("tokens", cost(3))];
+    for rule in rules {
+        let alone = build(Policy::builder().rule(rule.clone()));
+        let listed = build(Policy::builder().rule(rule.clone()).allow("nobody", "x"));
+        for (value, costs) in values.iter().flat_map(|value| costs.iter().map(move |c| (value, c)))
+        {
+            let subject: Subject<'_> = value.iter().map(|value| ("ip", *value)).collect();
+            let (alone, listed) = (alone.resolve(&subject, costs), listed.resolve(&subject, costs));
+            assert_eq!(alone, listed, "{} of {value:?} at {costs:?}", rule.name());
+        }
+    }
+}

@@ -49,21 +49,27 @@ impl AddressText {
         Self { text, length }
     }
 
-    #[inline]
-    fn of_v4(address: Ipv4Addr) -> Self {
+    #[inline(always)]
+    pub(crate) fn of_v4(address: Ipv4Addr) -> Self {
         // Put together before it is written: what was just written byte by byte has to be waited for
         // by whoever reads it in words.
-        let (mut word, mut length) = (0_u128, 0);
-        for octet in address.octets() {
-            let spelled = OCTETS[usize::from(octet)];
-            word |= u128::from(spelled) << (8 * length);
-            length += 4 - spelled.leading_zeros() as usize / 8;
-        }
+        let [a, b, c, d] = address.octets();
+        let (first, first_length) = two_octets(a, b);
+        let (last, last_length) = two_octets(c, d);
+        let word = u128::from(first) | u128::from(last) << (8 * first_length);
         let mut text = [0; ROOM];
         text[..SHORT].copy_from_slice(&word.to_le_bytes());
         // The last is followed by nothing; its dot lies beyond the text.
-        Self { text, length: length - 1 }
+        Self { text, length: first_length + last_length - 1 }
     }
+}
+
+/// Two octets in decimal, each followed by a dot, and how many bytes that are.
+#[inline(always)]
+fn two_octets(one: u8, two: u8) -> (u64, usize) {
+    let [one, two] = [one, two].map(|octet| u64::from(OCTETS[usize::from(octet)]));
+    let length = |spelled: u64| 8 - spelled.leading_zeros() as usize / 8;
+    (one | two << (8 * length(one)), length(one) + length(two))
 }
 
 /// Every octet in decimal, followed by a dot: the first digit in the lowest byte.

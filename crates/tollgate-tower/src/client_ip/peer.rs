@@ -24,20 +24,28 @@ pub struct PeerAddr(pub SocketAddr);
 pub(crate) type PeerFn = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 /// The peer's address.
-#[inline]
 pub(crate) fn find(extensions: &Extensions) -> Option<IpAddr> {
-    let own = extensions.get::<PeerAddr>().map(|peer| peer.0.ip());
-    own.or_else(|| of_axum(extensions)).or_else(|| of_tonic(extensions))
+    let left = find_left(extensions).map(SocketAddr::ip);
+    left.or_else(|| of_tonic(extensions))
+}
+
+/// The peer's address where it lies, if it is left for all to see. An address that is handed about is
+/// written and read in pieces of many sizes, which takes a processor longer than all else about it.
+#[inline]
+pub(crate) fn find_left(extensions: &Extensions) -> Option<&SocketAddr> {
+    let own = extensions.get::<PeerAddr>().map(|peer| &peer.0);
+    own.or_else(|| of_axum(extensions))
 }
 
 #[cfg(feature = "axum")]
-fn of_axum(extensions: &Extensions) -> Option<IpAddr> {
+#[inline]
+fn of_axum(extensions: &Extensions) -> Option<&SocketAddr> {
     let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
-    info.map(|info| info.0.ip())
+    info.map(|info| &info.0)
 }
 
 #[cfg(not(feature = "axum"))]
-fn of_axum(_: &Extensions) -> Option<IpAddr> {
+fn of_axum(_: &Extensions) -> Option<&SocketAddr> {
     None
 }
 

@@ -23,6 +23,10 @@ impl Text {
         Self { place: [0; IN_PLACE], length: 0, spilled: Vec::new() }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.as_bytes().len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -9,14 +9,13 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body::Body;
 use pin_project_lite::pin_project;
 use tollgate::Store;
 use tower_service::Service;
 
 use super::admitted::Admitted;
 use super::guard::{After, Guard, Pending, Settled};
-use crate::body::ResponseBody;
+use crate::body::AnswerBody;
 use crate::headers::Told;
 use crate::reception::{Asked, Passage, Patience, Prompt};
 use crate::refusal::Protocol;
@@ -189,9 +188,9 @@ impl<T, S, B, R> Future for ResponseFuture<T, S, B>
 where
     T: Service<Request<B>, Response = Response<R>>,
     S: Store + 'static,
-    R: Body<Data = Bytes>,
+    R: AnswerBody,
 {
-    type Output = Result<Response<ResponseBody<R>>, T::Error>;
+    type Output = Result<Response<R>, T::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.project().stage;
@@ -212,23 +211,25 @@ where
                         Err(error) => return Poll::Ready(Err(error)),
                     };
                     match after {
-                        After::Tell(told) => return Poll::Ready(Ok(tell(told, response))),
+                        After::Tell(told) => {
+                            return Poll::Ready(Ok(tell(mem::take(told), response)));
+                        }
                         After::Settle(unsettled) => match unsettled.settle(response) {
-                            Settled::Now(mut told, response) => {
-                                return Poll::Ready(Ok(tell(&mut told, response)));
+                            Settled::Now(told, response) => {
+                                return Poll::Ready(Ok(tell(told, response)));
                             }
                             Settled::Later(told, response) => Stage::Settling { told, response },
                         },
                     }
                 }
                 StageProjection::Settling { told, .. } => {
-                    let mut told = ready!(told.as_mut().poll(context));
+                    let told = ready!(told.as_mut().poll(context));
                     let StageReplaced::Settling { response, .. } =
                         stage.as_mut().project_replace(Stage::Done)
                     else {
                         unreachable!("the stage was just matched")
                     };
-                    return Poll::Ready(Ok(tell(&mut told, response)));
+                    return Poll::Ready(Ok(tell(told, response)));
                 }
                 StageProjection::Refused { .. } => {
                     let StageReplaced::Refused { response } =
@@ -236,7 +237,7 @@ where
                     else {
                         unreachable!("the stage was just matched")
                     };
-                    return Poll::Ready(Ok(response.map(ResponseBody::own)));
+                    return Poll::Ready(Ok(response.map(R::of_refusal)));
                 }
                 StageProjection::Done => panic!("polled after the answer was given"),
             };
@@ -247,7 +248,7 @@ where
 
 /// Tells the limits in the headers of an answer.
 #[inline(always)]
-fn tell<R>(told: &mut Told, mut response: Response<R>) -> Response<ResponseBody<R>> {
+fn tell<R>(told: Told, mut response: Response<R>) -> Response<R> {
     told.put(response.headers_mut());
-    response.map(ResponseBody::inner)
+    response
 }

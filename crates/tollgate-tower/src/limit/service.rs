@@ -4,15 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
 use tollgate::Store;
 use tower_service::Service;
 
 use super::future::ResponseFuture;
 use super::guard::Guard;
-use crate::body::ResponseBody;
+use crate::body::AnswerBody;
 
 /// A service whose requests have to be admitted. Made by [`RateLimitLayer`](super::RateLimitLayer).
 pub struct RateLimit<T, S> {
@@ -35,9 +33,9 @@ impl<T, S, B, R> Service<Request<B>> for RateLimit<T, S>
 where
     T: Service<Request<B>, Response = Response<R>> + Clone,
     S: Store + 'static,
-    R: Body<Data = Bytes>,
+    R: AnswerBody,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<R>;
     type Error = T::Error;
     type Future = ResponseFuture<T, S, B>;
 

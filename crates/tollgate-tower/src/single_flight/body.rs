@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
+use crate::body::AnswerBody;
+
 /// A body that was read ahead, in part or whole: what was read, and what comes after it.
 pub struct FlightBody<B: Body> {
     // Read ahead; goes first.
@@ -76,6 +78,12 @@ impl<B: Body<Data = Bytes>> Body for FlightBody<B> {
             hint.set_upper(upper.saturating_add(read));
         }
         hint
+    }
+}
+
+impl<B: Body<Data = Bytes>> AnswerBody for FlightBody<B> {
+    fn of_refusal(text: Bytes) -> Self {
+        Self::whole(text)
     }
 }
 

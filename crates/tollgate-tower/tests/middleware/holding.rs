@@ -8,7 +8,7 @@ use http::{Request, Response};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
 use tollgate::{Algorithm, Gate, MemoryStore, Policy, Rule};
-use tollgate_tower::{RateLimitLayer, ResponseBody};
+use tollgate_tower::RateLimitLayer;
 use tower::{Service, ServiceBuilder};
 
 use crate::scene::{Reply, RuntimeClock, gate_on, hello, plain, send};
@@ -25,12 +25,8 @@ fn gate(rule: Rule) -> Gate<MemoryStore<RuntimeClock>> {
 
 fn service(
     layer: &Layer,
-) -> impl Service<
-    Request<Body>,
-    Response = Response<ResponseBody<Body>>,
-    Error = Infallible,
-    Future: Send,
-> + Clone
+) -> impl Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
 + Send
 + Sync
 + 'static {

@@ -113,7 +113,11 @@ impl<S: Store> Gate<S> {
             }
             None => return Err(MustWait),
         }
-        Ok(deferred.filter(|_| decision.is_allowed()))
+        // Most often nothing was put off.
+        if deferred.is_some() && !decision.is_allowed() {
+            deferred = None;
+        }
+        Ok(deferred)
     }
 
     /// Makes charges that were put off. They never refuse; the outcomes tell which did not fit.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::bound::most_charges;
 use super::builder::PolicyBuilder;
-use super::compiled::{Compiled, Exception, Test};
+use super::compiled::{Compiled, Exception, Plain, Test};
 use super::error::{Place, PolicyError, PolicyErrors, Problem};
 use super::facts::Names;
 use super::index::Index;
@@ -36,8 +36,11 @@ pub(super) fn compile(draft: PolicyBuilder) -> Result<Policy, PolicyErrors> {
     PolicyErrors::check(errors)?;
     let mut rules = rules.unwrap_or_default();
     rules.iter_mut().for_each(Compiled::file_overrides);
+    let has_lists = !allow.is_empty() || !deny.is_empty();
     Ok(Policy {
         version: draft.version,
+        plain: Plain::new(&rules).filter(|_| !has_lists),
+        all_critical: rules.iter().all(|compiled| compiled.rule.is_critical()),
         index: Index::new(rules.iter().map(|rule| &*rule.conditions)),
         rules,
         axes,

@@ -11,8 +11,16 @@ use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::digest::Digester;
 use crate::key::{Key, KeyPart, Stem};
 
+mod plain;
+
+pub(super) use plain::Plain;
+
 /// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
 const LONGEST_PLAIN_VALUE: usize = 128;
+
+fn is_short(value: &str) -> bool {
+    value.len() <= LONGEST_PLAIN_VALUE
+}
 
 /// A rule that was checked.
 #[derive(Clone, Debug)]
@@ -143,7 +151,7 @@ impl Compiled {
         for (place, axis) in self.axes.iter().enumerate() {
             match facts.value(*axis) {
                 None => self.stem.add(key, place, KeyPart::Missing),
-                Some(value) if self.rule.is_hashed() || value.len() > LONGEST_PLAIN_VALUE => {
+                Some(value) if self.rule.is_hashed() || !is_short(value) => {
                     self.stem.add(key, place, KeyPart::Hashed(digester.digest(value)));
                 }
                 Some(value) => self.stem.add(key, place, KeyPart::Plain(value)),

@@ -95,6 +95,19 @@ impl Charges {
         self.set.charges().iter().zip(self.rules.iter().copied())
     }
 
+    /// Drops all there are.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Puts the only charge, of the first rule, where there is none. Its key may still be finished.
+    #[inline(always)]
+    pub(crate) fn put_only(&mut self, charge: Charge<'static>) -> &mut Charge<'static> {
+        self.rules.push(0);
+        self.set.put_only(charge)
+    }
+
     /// Adds a charge of the rule of this number, about a bucket that no other is about: rules differ in
     /// name, and the quotas of one in their period. Its key may still be finished.
     #[inline]
