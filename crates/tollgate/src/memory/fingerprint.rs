@@ -102,21 +102,28 @@ mod tests {
 
     #[test]
     fn texts_of_every_length_that_differ_in_one_bit_differ_in_half_the_bits() {
-        let printer = Fingerprinter::new();
+        // Under one set of secrets the few bits of a short text are no sample: all their changes are
+        // the same secret, shifted.
+        let printers: Vec<_> = (0..64).map(|_| Fingerprinter::new()).collect();
         for length in 1..=64 {
             let text = vec![0x5a_u8; length];
-            let (low, high) = printer.hash(&text, 7);
             let mut flipped = 0;
-            for bit in 0..8 * length {
-                let mut other = text.clone();
-                other[bit / 8] ^= 1 << (bit % 8);
-                let (other_low, other_high) = printer.hash(&other, 7);
-                let changed = (low ^ other_low).count_ones() + (high ^ other_high).count_ones();
-                assert!(changed > 16, "length {length}, bit {bit}: only {changed} bits changed");
-                flipped += changed as usize;
+            for printer in &printers {
+                let (low, high) = printer.hash(&text, 7);
+                for bit in 0..8 * length {
+                    let mut other = text.clone();
+                    other[bit / 8] ^= 1 << (bit % 8);
+                    let (other_low, other_high) = printer.hash(&other, 7);
+                    let changed = (low ^ other_low).count_ones() + (high ^ other_high).count_ones();
+                    assert!(
+                        changed > 16,
+                        "length {length}, bit {bit}: only {changed} bits changed"
+                    );
+                    flipped += changed as usize;
+                }
             }
-            let mean = flipped / (8 * length);
-            assert!((56..=72).contains(&mean), "length {length}: {mean} of 128 bits change");
+            let mean = flipped / (8 * length * printers.len());
+            assert!((60..=68).contains(&mean), "length {length}: {mean} of 128 bits change");
         }
     }
 
