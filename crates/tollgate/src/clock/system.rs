@@ -328,7 +328,9 @@ impl Pencil {
     /// The time at `reading`, whatever the counter did: what the monotonic clock makes of it. Who remembers
     /// instants of that clock relies on them to pass, so it goes past all that anybody can have read.
     fn latest(&self, line: Line, reading: Reading) -> u64 {
-        let passed = line.origin + reading.nanos.saturating_sub(self.last.nanos) / 1_000;
+        let nanos = reading.nanos.saturating_sub(self.last.nanos);
+        // Rounded up, lest somebody who has just read the line see less.
+        let passed = line.origin + nanos.div_ceil(1_000);
         match self.guide {
             Guide::System => passed,
             Guide::Monotonic => passed.max(line.after(line.most())),
