@@ -127,7 +127,12 @@ fn a_counter_that_begins_anew_is_looked_at_afresh() {
         let before = clock.now();
         // As if the counter had been a day further when the line was drawn.
         let line = clock.line().unwrap();
-        clock.publish(Line { start: line.start + 86_400 * 3_000_000_000, ..line });
+        let day = 86_400 * 3_000_000_000;
+        clock.publish(Line { start: line.start + day, ..line });
+        let mut pencil = clock.pencil.lock().unwrap();
+        let Pencil { first, last, .. } = pencil.as_mut().unwrap();
+        (first.ticks, last.ticks) = (first.ticks + day, last.ticks + day);
+        drop(pencil);
         let (now, begun) = (clock.now(), Instant::now());
         assert!(now >= before && now - before < 3_000_000, "{before} before, {now} now");
         while begun.elapsed().as_millis() < 20 {}
