@@ -1,6 +1,8 @@
 //! Defects found in popular limiters on Redis. Each is a story that must not happen here.
 
-use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Micros, Op, Prefix, Retry};
+use tollgate::{
+    Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Micros, Op, Prefix, Retry, Timestamp,
+};
 use tollgate_redis::bare::{Bare, Batch};
 use tollgate_testkit::conformance::{START, meter, reading, set, units};
 use tollgate_testkit::redis::Server;
@@ -193,6 +195,37 @@ fn one_foreign_key_fails_the_whole_batch() {
                 let left = if first == take { 6 } else { 8 };
                 assert_eq!(reading(&decisions[0], 0).remaining, left, "{about}");
                 assert_eq!(server.keys_without_expiry(), [""; 0], "{about}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_count_is_taken_for_a_window_that_is_far_ahead() {
+    // Somebody's number lies where a window would, and keeps a client out for months.
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("10/s", Algorithm::FixedWindow);
+    let name = Prefix::default().name(&"client".into(), &meter);
+    let name = String::from_utf8(name).expect("names are ASCII");
+    // Windows are counted in a circle: once while the number's would be over, once while it would come.
+    for at in [1_700_000_000_000_000, 1_730_000_000_000_000].map(Timestamp::from_micros) {
+        // Of no window, and of more units than are ever counted so.
+        let none = ["0", "7", "134217727"];
+        let many = ["9007199187632128", "9007199254740989", "9007199254740991", "9007199254740992"];
+        for (number, cost) in none.into_iter().chain(many).flat_map(|n| [(n, 1), (n, 3)]) {
+            let take = ChargeSet::of(Charge::take("client", meter, units(cost)));
+            let peek = ChargeSet::of(Charge::peek("client", meter, units(cost)));
+            // The short way, and the long one.
+            for sets in [vec![take.clone()], vec![peek, take]] {
+                server.command(&["SET", &name, number]);
+                let answers = bare.decide_batches(&[Batch { at: Some(at), sets: &sets }]);
+                let answers = answers.unwrap_or_else(|error| panic!("{number}: {error}"));
+                assert!(answers[0].iter().all(Decision::is_allowed), "{number}");
+                let taken = reading(answers[0].last().expect("an answer"), 0);
+                assert_eq!(taken.remaining, 10 - cost, "{number}");
+                assert_eq!(taken.reset, Micros::from_secs(1), "{number}");
+                assert_eq!(server.keys_without_expiry(), [""; 0], "{number}");
             }
         }
     }
