@@ -230,3 +230,27 @@ fn a_count_is_taken_for_a_window_that_is_far_ahead() {
         }
     }
 }
+
+#[test]
+fn a_debt_from_before_there_was_time_goes_unanswered() {
+    // Of twenty bytes that look like a debt the first eight say that it was clear before 1970.
+    let server = Server::start();
+    let (bare, mut client) = (bare(&server), server.client());
+    let meter = meter("10/s", Algorithm::TokenBucket);
+    let [theirs, odd] = ["theirs", "odd"].map(|key| Prefix::default().name(&key.into(), &meter));
+    for clear in [-1.0, -5.5, f64::MIN, f64::NEG_INFINITY] {
+        let debt = [&f64::to_le_bytes(clear)[..], &[0; 8], &10_u32.to_le_bytes()].concat();
+        // All of the batch goes the short way, or what comes behind it the long one.
+        for behind in ["", "no debt"] {
+            client.send(&[b"SET", &theirs[..], &debt]).expect("a reply");
+            client.send(&[b"SET", &odd[..], behind.as_bytes()]).expect("a reply");
+            let sets = ["theirs", "odd"];
+            let sets = sets.map(|key| ChargeSet::of(Charge::take(key, meter, Cost::ONE)));
+            let sets = if behind.is_empty() { &sets[..1] } else { &sets };
+            let answers = bare.decide_batches(&[Batch { at: Some(START), sets }]);
+            for decision in answers.expect("answers").remove(0) {
+                assert_eq!(reading(&decision, 0).remaining, 9, "{clear}, {behind:?}");
+            }
+        }
+    }
+}
