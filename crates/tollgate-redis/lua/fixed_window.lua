@@ -8,7 +8,8 @@ local function fixed_window()
   -- A value as a number, or 0 where it is none of ours.
   local function number_in(value)
     local total = string.find(value, '^%d+$') and tonumber(value) or 0
-    return total <= MOST_EXACT and total or 0
+    local sound = total >= UNITS and total <= MOST_EXACT and total % UNITS < UNITS / 2
+    return sound and total or 0
   end
 
   -- The end of the window to count in, the units taken, and whether it is the one stored.

@@ -34,18 +34,17 @@ if charges > 0 then
         local key = keys[index]
         local after = cost and call('INCRBY', key, cost) or call('INCR', key)
         if after < least or after > greatest then
-          local used, before = after - base, after - most
-          if used < most or used >= units then
-            -- Not this window: none, an old one or one ahead.
-            local ahead = ((before - before % units - base) / units) % windows
-            if before > 0 and before <= most_exact and ahead < most_ahead then
-              used = before % units + most
-            else
-              fresh = fresh or string.format('%.0f', base + most)
-              life = life or lifetime(finish)
-              call('SET', key, fresh, 'PX', life)
-              used, after = most, most
-            end
+          local before = after - most
+          local used = before % units
+          local ahead = ((before - used - base) / units) % windows
+          if before >= units and before <= most_exact and used < units / 2 and ahead < most_ahead then
+            used = used + most
+          else
+            -- Nothing, a window that is over, or none of ours.
+            fresh = fresh or string.format('%.0f', base + most)
+            life = life or lifetime(finish)
+            call('SET', key, fresh, 'PX', life)
+            used, after = most, most
           end
           if used > limit then
             call('DECRBY', key, cost or '1')

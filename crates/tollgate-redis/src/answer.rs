@@ -198,7 +198,8 @@ fn state(charge: &Charge<'_>, held: &mut Values<'_>, at: Timestamp) -> Option<St
             return log(count, held).map(State::SlidingLog);
         }
         (_, Head::Integer(number)) => {
-            return numeric(charge, u64::try_from(number).ok()?, at);
+            // Clear before there was time: the script does not look closer at what is clear.
+            return numeric(charge, u64::try_from(number).unwrap_or_default(), at);
         }
         (_, Head::Bytes(value)) => value,
         _ => return None,
@@ -252,13 +253,14 @@ fn number(value: &[u8]) -> Option<u64> {
 }
 
 /// A window that is one number: which it is, counted modulo [`WINDOWS`] from 1, times [`UNITS`], and
-/// the units taken in it. One that is neither this nor ahead is over.
+/// the units taken in it, fewer than half of [`UNITS`]. One that is neither this nor ahead is over.
 fn numbered(number: u64, meter: &Meter, at: Timestamp) -> Window {
     let period = meter.period().as_micros();
     let present = at.as_micros() / period;
     let ahead = (number / UNITS + 2 * WINDOWS - 1 - present % WINDOWS) % WINDOWS;
-    match ahead < AHEAD && (1..=MAX_EXACT).contains(&number) {
-        true => Window::new((present + ahead + 1) * period, number % UNITS),
+    let used = number % UNITS;
+    match ahead < AHEAD && (UNITS..=MAX_EXACT).contains(&number) && used < UNITS / 2 {
+        true => Window::new((present + ahead + 1) * period, used),
         false => Window::default(),
     }
 }

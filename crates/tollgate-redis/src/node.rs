@@ -175,7 +175,7 @@ impl Node {
     pub(crate) fn go(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
-            if state.waiting.len() <= state.out * BATCH {
+            if state.will_take_all() {
                 return;
             }
             let flights = self.board(&mut state);
@@ -346,6 +346,12 @@ impl Node {
 }
 
 impl State {
+    /// Whether all who wait have room on the calls that follow those that are out.
+    fn will_take_all(&self) -> bool {
+        let charges = self.waiting.iter().map(|waiting| waiting.asked.question.len());
+        self.waiting.len() <= self.out * BATCH && charges.sum::<usize>() <= self.out * BATCH_CHARGES
+    }
+
     fn next_link(&mut self) -> Option<Link> {
         self.turn = self.turn.wrapping_add(1);
         let place = self.turn.checked_rem(self.links.len())?;

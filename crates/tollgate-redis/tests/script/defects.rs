@@ -1,6 +1,8 @@
 //! Defects found in popular limiters on Redis. Each is a story that must not happen here.
 
-use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Micros, Op, Prefix, Retry};
+use tollgate::{
+    Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Micros, Op, Prefix, Retry, Timestamp,
+};
 use tollgate_redis::bare::{Bare, Batch};
 use tollgate_testkit::conformance::{START, meter, reading, set, units};
 use tollgate_testkit::redis::Server;
@@ -193,6 +195,61 @@ fn one_foreign_key_fails_the_whole_batch() {
                 let left = if first == take { 6 } else { 8 };
                 assert_eq!(reading(&decisions[0], 0).remaining, left, "{about}");
                 assert_eq!(server.keys_without_expiry(), [""; 0], "{about}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_count_is_taken_for_a_window_that_is_far_ahead() {
+    // Somebody's number lies where a window would, and keeps a client out for months.
+    let server = Server::start();
+    let bare = bare(&server);
+    let meter = meter("10/s", Algorithm::FixedWindow);
+    let name = Prefix::default().name(&"client".into(), &meter);
+    let name = String::from_utf8(name).expect("names are ASCII");
+    // Windows are counted in a circle: once while the number's would be over, once while it would come.
+    for at in [1_700_000_000_000_000, 1_730_000_000_000_000].map(Timestamp::from_micros) {
+        // Of no window, and of more units than are ever counted so.
+        let none = ["0", "7", "134217727"];
+        let many = ["9007199187632128", "9007199254740989", "9007199254740991", "9007199254740992"];
+        for (number, cost) in none.into_iter().chain(many).flat_map(|n| [(n, 1), (n, 3)]) {
+            let take = ChargeSet::of(Charge::take("client", meter, units(cost)));
+            let peek = ChargeSet::of(Charge::peek("client", meter, units(cost)));
+            // The short way, and the long one.
+            for sets in [vec![take.clone()], vec![peek, take]] {
+                server.command(&["SET", &name, number]);
+                let answers = bare.decide_batches(&[Batch { at: Some(at), sets: &sets }]);
+                let answers = answers.unwrap_or_else(|error| panic!("{number}: {error}"));
+                assert!(answers[0].iter().all(Decision::is_allowed), "{number}");
+                let taken = reading(answers[0].last().expect("an answer"), 0);
+                assert_eq!(taken.remaining, 10 - cost, "{number}");
+                assert_eq!(taken.reset, Micros::from_secs(1), "{number}");
+                assert_eq!(server.keys_without_expiry(), [""; 0], "{number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_debt_from_before_there_was_time_goes_unanswered() {
+    // Of twenty bytes that look like a debt the first eight say that it was clear before 1970.
+    let server = Server::start();
+    let (bare, mut client) = (bare(&server), server.client());
+    let meter = meter("10/s", Algorithm::TokenBucket);
+    let [theirs, odd] = ["theirs", "odd"].map(|key| Prefix::default().name(&key.into(), &meter));
+    for clear in [-1.0, -5.5, f64::MIN, f64::NEG_INFINITY] {
+        let debt = [&f64::to_le_bytes(clear)[..], &[0; 8], &10_u32.to_le_bytes()].concat();
+        // All of the batch goes the short way, or what comes behind it the long one.
+        for behind in ["", "no debt"] {
+            client.send(&[b"SET", &theirs[..], &debt]).expect("a reply");
+            client.send(&[b"SET", &odd[..], behind.as_bytes()]).expect("a reply");
+            let sets = ["theirs", "odd"];
+            let sets = sets.map(|key| ChargeSet::of(Charge::take(key, meter, Cost::ONE)));
+            let sets = if behind.is_empty() { &sets[..1] } else { &sets };
+            let answers = bare.decide_batches(&[Batch { at: Some(START), sets }]);
+            for decision in answers.expect("answers").remove(0) {
+                assert_eq!(reading(&decision, 0).remaining, 9, "{clear}, {behind:?}");
             }
         }
     }

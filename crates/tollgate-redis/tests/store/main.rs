@@ -3,8 +3,10 @@
 mod denials;
 mod places;
 
+use std::pin::pin;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tollgate::{Algorithm, Charge, ChargeSet, Cost, Decision, Limiter, Meter, Store, StoreError};
 use tollgate_redis::RedisStore;
 use tollgate_testkit::redis::{Reply, Server};
@@ -54,6 +56,31 @@ async fn a_slice_is_one_call() {
     assert_eq!(left, expected);
     assert_eq!(store.stats().calls - calls, 1);
     assert!(store.decide(&[]).await.is_empty());
+}
+
+/// A call takes 512 charges, so of 100 sets of 16 more than one call's wait behind the first.
+#[tokio::test]
+async fn a_slice_of_many_charges_is_as_many_calls_as_may_be_out() {
+    let server = Server::start();
+    let store = store(&server.url());
+    take(&store, "warm up").await.unwrap();
+    let calls = store.stats().calls;
+    let hourly = meter("100/hour", Algorithm::TokenBucket);
+    let sets: Vec<ChargeSet<'_>> = (0..100)
+        .map(|set| {
+            let charge = |number| Charge::take(format!("key:{set}:{number}"), hourly, Cost::ONE);
+            let mut charges = ChargeSet::new();
+            (0..16).map(charge).for_each(|charge| _ = charges.push(charge).unwrap());
+            charges
+        })
+        .collect();
+    server.pause();
+    let mut answers = pin!(store.decide(&sets));
+    assert!(timeout(Duration::from_millis(50), &mut answers).await.is_err());
+    assert_eq!(store.stats().calls - calls, 2);
+    server.resume();
+    assert!(answers.await.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
+    assert_eq!(store.stats().calls - calls, 4);
 }
 
 #[tokio::test]
