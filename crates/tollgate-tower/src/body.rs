@@ -35,6 +35,7 @@ use pin_project_lite::pin_project;
 /// bodies are axum's.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the body of a refusal",
+    note = "axum's and tonic's bodies can with the feature `axum` or `tonic` of `tollgate-tower`",
     note = "any other can as a `ResponseBody`: behind the layer add `.map_response(|response: \
             http::Response<_>| response.map(tollgate_tower::ResponseBody::new))`"
 )]
