@@ -11,9 +11,11 @@ use pin_project_lite::pin_project;
 
 /// Bodies that can be a service's and a refusal's alike, so that answers keep their type.
 ///
-/// That matters: axum puts every body on the heap whose type is not its own. Those of axum, tonic and
-/// hyper's `Full`, `BoxBody` and `UnsyncBoxBody` are there already; whatever else a service answers
-/// becomes one as a [`ResponseBody`]:
+/// That matters: axum puts every body on the heap whose type is not its own. Those of axum and tonic
+/// (with the feature of that name), and `Full`, `BoxBody` and `UnsyncBoxBody` of `http-body-util` are
+/// there already, and a type of your own can be made one. Whatever else a service answers (hyper's
+/// `Incoming` in a proxy, what layers such as tower-http's make of a body) becomes one as a
+/// [`ResponseBody`]:
 ///
 /// ```
 /// use http::{Request, Response};
@@ -22,15 +24,20 @@ use pin_project_lite::pin_project;
 ///
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::per_ip("100/min")?)
-///     .map_response(|response: Response<String>| response.map(ResponseBody::new))
+///     .map_response(|response: Response<_>| response.map(ResponseBody::new))
 ///     .service_fn(async |_: Request<()>| Ok::<_, ()>(Response::new("hello".to_owned())));
 /// # fn is_service<T: tower::Service<Request<()>>>(_: T) {}
 /// # is_service(service);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// In an axum router that is spared by handing each layer to a `.layer` of its own: between them all
+/// bodies are axum's.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the body of a refusal",
-    note = "behind the layer add `.map_response(|response| response.map(ResponseBody::new))`"
+    note = "axum's and tonic's bodies can with the feature `axum` or `tonic` of `tollgate-tower`",
+    note = "any other can as a `ResponseBody`: behind the layer add `.map_response(|response: \
+            http::Response<_>| response.map(tollgate_tower::ResponseBody::new))`"
 )]
 pub trait AnswerBody: Body<Data = Bytes> {
     /// The body of a refusal.

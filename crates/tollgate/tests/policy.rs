@@ -575,3 +575,14 @@ fn a_rule_alone_charges_what_it_charges_beside_a_list_nobody_is_on() {
         }
     }
 }
+
+#[test]
+fn one_list_is_enough_to_be_asked_before_the_only_rule() {
+    let rule = || Policy::builder().rule(Rule::new("ip").by("ip").quota("9/min"));
+    let subject = Subject::new().with("ip", "192.0.2.7");
+    let resolve = |policy| build(policy).resolve(&subject, &Costs::default());
+    let allowed = resolve(rule().allow("ip", "192.0.2.7"));
+    assert_eq!(allowed, Resolution::Allowlisted { entry: 0 });
+    let denied = resolve(rule().deny("ip", "192.0.2.7"));
+    assert_eq!(denied, Resolution::Denylisted { entry: 0 });
+}

@@ -10,7 +10,7 @@ use http::{HeaderName, Response, StatusCode};
 use sfv::{List, Parser};
 use tollgate::store::Answers;
 use tollgate::{
-    Algorithm, ChargeSet, Cost, Fallback, Gate, Missing, Policy, Rule, Store, StoreError,
+    Algorithm, ChargeSet, Cost, Fallback, Gate, Missing, Override, Policy, Rule, Store, StoreError,
     StoreErrorKind,
 };
 use tollgate_tower::{Axes, Cause, Dialect, RateLimitLayer};
@@ -290,4 +290,32 @@ async fn everything_decided_can_be_seen() {
             ("deny", vec!["deny", "deny"]),
         ]
     );
+}
+
+#[tokio::test]
+async fn whoever_has_another_quota_is_told_that_one() {
+    let policy = Policy::builder()
+        .rule(Rule::new("plan").by("plan").quota("9/min"))
+        .overriding(Override::new("plan", "20/min").when("plan", "more"))
+        .overriding(Override::new("plan", "9/h").when("plan", "slower"));
+    let layer = RateLimitLayer::new(gate_on(clock(), policy))
+        .axes(Axes::new().header("plan", HeaderName::from_static("x-plan")));
+    let server = Server::start(app(layer)).await;
+    for (plan, limit, left) in [
+        ("usual", "\"plan\";q=9;w=60", 8),
+        ("more", "\"plan\";q=20;w=60", 19),
+        ("slower", "\"plan\";q=9;w=3600", 8),
+        ("usual", "\"plan\";q=9;w=60", 7),
+    ] {
+        let reply = server.send(with_headers("/", &[("x-plan", plan)])).await;
+        assert_eq!(reply.header("ratelimit-policy"), Some(limit), "{plan}");
+        assert_eq!(reply.remaining(), Some(left), "{plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_rule_that_only_watches_is_told_nobody() {
+    let layer = RateLimitLayer::new(gate(Rule::new("watch").quota("9/min").shadow()));
+    let server = Server::start(app(layer)).await;
+    assert_eq!(fields(&server.get("/").await), [] as [String; 0]);
 }

@@ -1,14 +1,19 @@
 //! Attempts to be somebody else.
 
-use std::net::IpAddr;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
 use axum::routing::get;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use proptest::prelude::*;
-use tollgate_tower::{ClientIp, RateLimitLayer, Trail};
+use tollgate::Rule;
+use tollgate_tower::{Admitted, Axes, ClientIp, PeerAddr, RateLimitLayer, Trail};
+use tower::ServiceBuilder;
 
-use crate::scene::{Server, with_headers};
+use crate::scene::{Server, gate, plain, send, with_headers};
 
 const XFF: &str = "x-forwarded-for";
 const FWD: &str = "forwarded";
@@ -197,4 +202,36 @@ async fn a_server_counts_clients_behind_its_proxy_and_no_others() {
     assert_eq!(ask(proxy, "198.51.100.2").await, 200);
     assert_eq!(ask(other, "198.51.100.3").await, 200);
     assert_eq!(ask(other, "198.51.100.4").await, 429, "whoever is not trusted is who it is");
+}
+
+/// Answers with the key of the bucket that was charged.
+async fn bucket(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    let admitted = request.extensions().get::<Admitted>().unwrap();
+    let (_, charge, _) = admitted.charges().next().unwrap();
+    Ok(Response::new(Body::from(charge.key.to_string())))
+}
+
+#[tokio::test]
+async fn a_peer_is_taken_from_the_layers_function_then_from_whoever_put_it_then_from_axum() {
+    let address = |last: u8| SocketAddr::from(([192, 0, 2, last], 1));
+    for axes in [Axes::new().client_ip("ip"), Axes::new().client_address("ip")] {
+        let layer = || RateLimitLayer::new(gate(Rule::new("r").by("ip").quota("9/min")));
+        let usual = layer().axes(axes.clone());
+        let told = layer().axes(axes).peer(move |_| Some(address(3).ip()));
+        let [usual, told] =
+            [usual, told].map(|layer| ServiceBuilder::new().layer(layer).service_fn(bucket));
+        let by_axum = || {
+            let mut request = plain("/");
+            request.extensions_mut().insert(ConnectInfo(address(1)));
+            request
+        };
+        let by_both = || {
+            let mut request = by_axum();
+            request.extensions_mut().insert(PeerAddr(address(2)));
+            request
+        };
+        assert_eq!(send(&usual, by_axum()).await.text, "r:ip=192.0.2.1");
+        assert_eq!(send(&usual, by_both()).await.text, "r:ip=192.0.2.2");
+        assert_eq!(send(&told, by_both()).await.text, "r:ip=192.0.2.3");
+    }
 }

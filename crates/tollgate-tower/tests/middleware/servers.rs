@@ -1,21 +1,24 @@
 //! Real servers: axum, and plain hyper.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::routing::get;
 use axum::{Extension, Router};
-use http::{HeaderName, Request};
+use bytes::Bytes;
+use http::{HeaderName, Request, Response};
+use http_body_util::Empty;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tollgate::{Cost, Gate, MemoryStore, Policy, Rule};
-use tollgate_tower::{Admitted, Axes, Check, PeerAddr, RateLimitLayer};
+use tollgate_tower::{Admitted, Axes, Check, PeerAddr, RateLimitLayer, ResponseBody};
 use tower::ServiceBuilder;
 
-use crate::scene::{Server, clock, gate, gate_on, hello, request, with_headers};
+use crate::scene::{Server, clock, gate, gate_on, hello, plain, request, send, with_headers};
 
 #[tokio::test]
 async fn the_short_form_limits_each_address() {
@@ -211,7 +214,23 @@ async fn errors_of_the_service_pass_through() {
     ));
     let service = ServiceBuilder::new()
         .layer(layer)
-        .service_fn(|_: Request<Body>| async { Err::<http::Response<Body>, _>("broken") });
-    let answer = tower::ServiceExt::oneshot(service, crate::scene::plain("/")).await;
+        .service_fn(|_: Request<Body>| async { Err::<Response<Body>, _>("broken") });
+    let answer = tower::ServiceExt::oneshot(service, plain("/")).await;
     assert_eq!(answer.map(|_| ()).unwrap_err(), "broken");
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_a_refusal_becomes_one_that_can() {
+    // Spelled as the compiler says to whoever left it out.
+    let service = ServiceBuilder::new()
+        .layer(RateLimitLayer::global("1/day").unwrap())
+        .map_response(|response: Response<_>| response.map(ResponseBody::new))
+        .service_fn(async |_: Request<Body>| {
+            Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+        });
+    let admitted = send(&service, plain("/")).await;
+    assert_eq!((admitted.status.as_u16(), admitted.text.as_str()), (200, ""));
+    let refused = send(&service, plain("/")).await;
+    assert_eq!(refused.status.as_u16(), 429);
+    assert_eq!(refused.json()["violated-policies"][0], "global");
 }
