@@ -12,10 +12,11 @@ use std::time::Instant;
 use governor::DefaultKeyedRateLimiter;
 use tollgate::{Algorithm, Clock, Cost, MemoryStore, Meter, Micros, Period, Quota, SystemClock};
 
-use crate::workload::{Access, Mood, Part, Rate, Spread, Workload};
+use crate::workload::{Access, HOT_STRETCH, Mood, Part, Rate, Spread, Workload};
 
 /// Keys handed to `take_many` at once.
 const BATCH: usize = 64;
+const _: () = assert!(HOT_STRETCH >= BATCH, "batches would be smaller than they are said to be");
 
 /// Mutexes of the plain map.
 const SHARDS: usize = 64;
@@ -25,7 +26,7 @@ pub(crate) trait Contender: Sync {
     /// Takes the filling from a key nobody has asked for yet; whether it was granted.
     fn fill(&self, access: &Access) -> bool;
 
-    /// Asks for one unit; whether it was granted. The whole answer must be made, not only this bit.
+    /// Asks for one unit; whether it was granted. Only this is used of an answer, of all alike.
     fn take(&self, access: &Access) -> bool;
 
     /// Makes every request of `part` and counts what was granted.
@@ -48,7 +49,7 @@ pub(crate) enum Kind {
     Floor,
     /// Tollgate's memory store, one decision at a time.
     Tollgate(Algorithm),
-    /// Tollgate's memory store, sixteen token buckets at a time.
+    /// Tollgate's memory store, [`BATCH`] token buckets at a time.
     TollgateMany,
     /// governor, keyed, in a `DashMap`, on its default clock.
     Governor,

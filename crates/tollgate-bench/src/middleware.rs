@@ -80,7 +80,7 @@ pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     let mut samples = vec![Vec::new(); servers.len()];
     for run in 0..plan.runs {
         eprintln!("run {} of {}", run + 1, plan.runs);
-        // Another begins each time, so that none is always measured after the same other.
+        // Another begins each time, so that none is always the first.
         for turn in 0..servers.len() {
             let index = (run + turn) % servers.len();
             samples[index].push(sample(&servers[index], &loads[index])?);

@@ -11,7 +11,7 @@ const ZIPF_EXPONENT: f64 = 1.1;
 
 /// Requests of the one hot key that lie in memory; the rest of the work goes over them again. So few
 /// that their keys stay in the nearest cache, where a key is that has just been parsed.
-const HOT_STRETCH: usize = 64;
+pub(crate) const HOT_STRETCH: usize = 64;
 
 /// How keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

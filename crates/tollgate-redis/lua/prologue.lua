@@ -15,8 +15,8 @@
 --        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
 --        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
 --        window does not hold it: then nothing was decided, and the caller asks again. Of a charge
---        that went the short way it is the number that matters: a fixed window's with the units asked
---        for on it, no more than those for nothing; or when a debt under the limit of the charge is
+--        that went the short way it is the number that matters: a fixed window's once the units asked
+--        for were added, just those units where there was nothing; or when a debt under the limit of the charge is
 --        clear, 0 for nothing. Where all did, the reply is all those numbers as doubles in one
 --        string, for an array costs as much again
 --

@@ -23,7 +23,7 @@ if charges > 0 then
     end
     -- Raises an error at a key that is no number, as a window of a higher limit is: nothing was done to
     -- it, and those before are done with. Asking of each reply whether it is an error costs more. What
-    -- it needs is handed to it, for every variable it caught would have to be made one that can be.
+    -- it needs is handed to it, for each variable it caught would cost the script an allocation.
     local function count(call, keys, charges, base, limit, most, lifetime, finish, units, windows,
       most_ahead, most_exact)
       local cost = most > 1 and string.format('%.0f', most)
@@ -67,7 +67,7 @@ if charges > 0 then
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
     local cost, full = most * (period / limit), capacity * (period / limit)
-    -- What the plan says of each step: its shape, with the same of it, and whether it ends a set.
+    -- What the plan says of each step: limit, cost, full and slack of its shape, and whether it ends a set.
     local steps, ends
     if plan then
       local shapes = { [0] = { limit, cost, full, slack } }
@@ -92,6 +92,8 @@ if charges > 0 then
       -- second go, and none of them if anything unusual turns up. Of a value what is clear is nothing,
       -- whatever it is, so only a debt is looked at more closely.
       held = call('MGET', unpack(KEYS))
+      -- The first charge that is not decided here. Go 1 looks and decides, go 2 writes; sets of one
+      -- charge do both in go 2.
       local denied, odd
       for go = planned > 1 and 1 or 2, 2 do
         local looks, writes = go == 1 or planned == 1, go == 2
@@ -117,7 +119,8 @@ if charges > 0 then
               denied = denied or {}
               denied[(index - step) / planned + 1] = true
             elseif writes and not (denied and denied[(index - step) / planned + 1]) then
-              -- What is clear later than what was there, but before the next line, lives as long.
+              -- What is clear later than what was there, but before the next line of those that
+              -- lifetimes end on (bucket.lua), lives as long.
               local clear = now + lasts
               local line = clear - clear % slack
               if known >= line and known > 0 then
@@ -129,6 +132,7 @@ if charges > 0 then
             end
           end
         end
+        -- Of sets of several charges none is, then.
         if odd and planned > 1 then odd = 1 break end
       end
       done = odd and odd - 1 or charges

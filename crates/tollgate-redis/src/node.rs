@@ -55,9 +55,9 @@ use watch::Watch;
 /// smaller.
 const LEAST_CALLS: usize = 2;
 
-/// The most sets in one call, and the most charges, one set apart. The server does nothing else while it
-/// decides a call, which of so many of any algorithm takes it some milliseconds at most; larger ones
-/// would hardly be cheaper.
+/// The most sets in one call, and the most charges: a set that begins below the bound is taken whole, so
+/// there may be 15 more. The server does nothing else while it decides a call, which of so many takes it
+/// a few milliseconds, ten if they are sliding logs; larger ones would hardly be cheaper.
 const BATCH: usize = 256;
 const BATCH_CHARGES: usize = 512;
 

@@ -64,7 +64,7 @@ pub(crate) enum ScriptClock {
 }
 
 /// The command that decides these questions in their order, each all or nothing, as it goes over the
-/// wire.
+/// wire: of at most 4,000 charges, which is what Lua's stack takes.
 pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> Vec<u8> {
     let (mut plan, mut shapes, mut bytes) = (SmallVec::<[u16; 4]>::new(), Shapes::new(), 0);
     for question in questions {
@@ -193,7 +193,7 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
         shapes.push(shape);
     }
     let number = u16::try_from(number).ok().filter(|&number| number < PLACES);
-    number.expect("a batch has far fewer charges than 2^14")
+    number.expect("a batch has at most 4,000 charges")
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ impl<'a> ChargeSet<'a> {
         Ok(charges.len() - 1)
     }
 
-    /// Puts the only charge in the place of all there are.
+    /// Puts the only charge, where there is none.
     #[inline(always)]
     pub(crate) fn put_only(&mut self, charge: Charge<'a>) -> &mut Charge<'a> {
         self.charges = Held::One(charge);

@@ -215,7 +215,7 @@ impl Policy {
     ) -> Option<Ground> {
         // Many policies are one rule for everybody, and then most of the rest is about nothing.
         if let Some(plain) = &self.plain
-            && let Some(()) = plain.charge(subject, costs, &op, charges)
+            && plain.charge(subject, costs, &op, charges)
         {
             return None;
         }

@@ -30,7 +30,9 @@ fn out_of_line<T>(rare: impl FnOnce() -> T) -> T {
 }
 
 /// A decision that somebody else has made, kept apart from one that is made here: where the two share
-/// a place in memory, a compiler makes the second one whole even for a caller who reads a part.
+/// a place in memory, a compiler makes the second one whole even for a caller who reads a part. Without
+/// this `take(…).is_allowed()` divides and writes eleven words that nobody reads: a quarter more time on a
+/// hot key, which no test notices.
 #[inline(always)]
 fn apart(decision: Decision) -> Decision {
     ManuallyDrop::into_inner(ManuallyDrop::new(decision))

@@ -95,12 +95,6 @@ impl Charges {
         self.set.charges().iter().zip(self.rules.iter().copied())
     }
 
-    /// Drops all there are.
-    #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Puts the only charge, of the first rule, where there is none. Its key may still be finished.
     #[inline(always)]
     pub(crate) fn put_only(&mut self, charge: Charge<'static>) -> &mut Charge<'static> {

@@ -52,8 +52,8 @@ impl Plain {
         })
     }
 
-    /// Puts its charge for a subject in the place of all there are; `None` if there is none, or more to
-    /// say of it.
+    /// Puts its charge for a subject into `charges`, which are empty. False, and they stay so, where the
+    /// general way has to be asked: there is no cost, no value, or one too long to stand in a key.
     #[inline(always)]
     pub(in crate::policy) fn charge(
         &self,
@@ -61,19 +61,23 @@ impl Plain {
         costs: &Costs<'_>,
         op: impl Fn(Cost) -> Op,
         charges: &mut Charges,
-    ) -> Option<()> {
-        let cost = costs.of(self.unit.as_deref().unwrap_or(Costs::REQUESTS))?;
+    ) -> bool {
+        let Some(cost) = costs.of(self.unit.as_deref().unwrap_or(Costs::REQUESTS)) else {
+            return false;
+        };
         let value = match &self.axis {
-            Some(axis) => Some(subject.value_of(axis).filter(|value| is_short(value))?),
+            Some(axis) => match subject.value_of(axis) {
+                Some(value) if is_short(value) => Some(value),
+                _ => return false,
+            },
             None => None,
         };
         let Self { enforcement, ref stem, meter, .. } = *self;
-        charges.clear();
         let charge =
             charges.put_only(Charge { key: stem.start(), meter, op: op(cost), enforcement });
         if let Some(value) = value {
             stem.add(&mut charge.key, 0, KeyPart::Plain(value));
         }
-        Some(())
+        true
     }
 }
