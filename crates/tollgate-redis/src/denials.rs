@@ -31,8 +31,8 @@ use name::{Name, Namer};
 /// The longest a refusal is remembered, for refunds and resets elsewhere are not seen.
 pub(crate) const LONGEST: Micros = Micros::from_secs(1);
 
-/// How much readings of the clock may be out of order, in µs: as far as the steepest of its lines and the
-/// next part while whoever draws that is held up for a tenth of a second.
+/// How much readings of the clock may be out of order, in µs: several times as far as the steepest of its
+/// lines and the next part while the first may still be read, a sixty-fourth of a second after its end.
 const ASTRAY: u64 = 200;
 
 /// What surely has passed when the clock says `span`, and passes on it before `span` has; in µs. The
