@@ -173,6 +173,15 @@ impl<D> Evaluation<D> {
         }
     }
 
+    /// What taking it would change, if it fits.
+    #[inline(always)]
+    pub(crate) fn delta(self) -> Option<D> {
+        match self {
+            Self::Fits { delta, .. } => Some(delta),
+            Self::Exceeds { .. } => None,
+        }
+    }
+
     /// The same evaluation with the delta made into another type's.
     pub(crate) fn map<T>(self, f: impl FnOnce(D) -> T) -> Evaluation<T> {
         match self {
@@ -191,6 +200,21 @@ pub struct Standing {
     pub remaining: u64,
     /// Until the state is as good as fresh.
     pub reset: Micros,
+}
+
+/// A state as it stands at an instant: all that a decision says follows from it.
+///
+/// Where numbers may not matter to anybody it is evaluated twice: once for what to write, and again
+/// for whoever asks what it shows. Neither time is worked out what is not wanted, and little has to be
+/// kept in between.
+pub(crate) trait Present: Copy {
+    type State;
+
+    /// See [`State::evaluate`], at the same instant.
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self::State>;
+
+    /// See [`State::standing`], at the same instant.
+    fn standing(self, meter: &Meter, now: Timestamp) -> Standing;
 }
 
 /// What one bucket remembers. A default state is fresh.

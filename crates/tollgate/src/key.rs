@@ -162,6 +162,15 @@ impl<'a> Key<'a> {
         KeyRef { text: &self.text, scope: self.scope }
     }
 
+    /// The key as a store looks at it, if somebody else owns its bytes; or itself.
+    #[inline(always)]
+    pub(crate) fn into_ref(self) -> Result<KeyRef<'a>, Self> {
+        match self.text {
+            Text::Borrowed(text) => Ok(KeyRef { text, scope: self.scope }),
+            Text::InPlace(_) | Text::Owned(_) => Err(self),
+        }
+    }
+
     /// The same key, owning its bytes.
     pub fn into_owned(self) -> Key<'static> {
         Key { text: self.text.into_owned(), scope: self.scope, tag: self.tag }

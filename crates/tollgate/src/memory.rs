@@ -159,7 +159,7 @@ impl<C: Clock> MemoryStore<C> {
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Decision {
-        self.decide_one::<true>(key.into().as_ref(), meter.borrow(), cost)
+        self.decide_by::<true>(key.into(), meter.borrow(), cost)
     }
 
     /// Says what taking `cost` units would do, and takes none.
@@ -170,7 +170,7 @@ impl<C: Clock> MemoryStore<C> {
         meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Decision {
-        self.decide_one::<false>(key.into().as_ref(), meter.borrow(), cost)
+        self.decide_by::<false>(key.into(), meter.borrow(), cost)
     }
 
     /// Gives back `cost` units that the decision made at `at` took.

@@ -24,7 +24,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{Ask, Evaluation, Standing};
+use super::{Ask, Evaluation, Present, Standing};
 use crate::algorithm::Algorithm;
 use crate::charge::Cost;
 use crate::decision::Retry;
@@ -235,47 +235,56 @@ impl WholeDebt {
         meter.whole_unit().is_some() && ask.min == ask.max && ask.max.get() <= meter.capacity()
     }
 
-    /// What is owed at `now`, in µs.
+    /// What is owed at `now`.
     #[inline(always)]
-    pub(crate) fn owed(self, now: Timestamp) -> u64 {
-        self.clear.saturating_sub(now.as_micros())
+    pub(crate) fn owed(self, now: Timestamp) -> Owed {
+        Owed(self.clear.saturating_sub(now.as_micros()))
     }
+}
 
-    /// The debt after a charge of `units` at `now`, on top of what is `owed` then, if that fits.
-    #[inline(always)]
-    pub(crate) fn charged(owed: u64, meter: &Meter, units: u64, now: Timestamp) -> Option<Self> {
-        let lasts = Self::with(owed, meter, units);
-        let clear = now.as_micros() + lasts;
-        (lasts <= meter.full().micros).then_some(Self { clear, lasts })
-    }
+/// How much of a [`WholeDebt`] is left at an instant, in µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owed(u64);
 
-    /// What is owed with `units` more, in µs; only where they [suit](Self::suits).
-    #[inline(always)]
-    pub(crate) fn with(owed: u64, meter: &Meter, units: u64) -> u64 {
-        owed + units * meter.unit().micros
-    }
+/// Only for asks that [suit](WholeDebt::suits).
+impl Present for Owed {
+    type State = WholeDebt;
 
-    /// When `units`, which do not fit on top of what is `owed`, will.
     #[inline(always)]
-    pub(crate) fn retry(owed: u64, meter: &Meter, units: u64) -> Retry {
-        Retry::After(Micros::new(Self::with(owed, meter, units) - meter.full().micros))
-    }
-
-    /// How long a request is held that is admitted when so much is `owed`.
-    #[inline(always)]
-    pub(crate) fn delay(owed: u64, meter: &Meter) -> Micros {
-        match meter.algorithm() {
-            Algorithm::LeakyBucket => Micros::new(owed),
-            _ => Micros::ZERO,
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<WholeDebt> {
+        let (units, full) = (ask.max.get(), meter.full().micros);
+        let with = Self(self.0 + units * meter.unit().micros);
+        if with.0 > full {
+            let retry = Retry::After(Micros::new(with.0 - full));
+            return Evaluation::Exceeds { retry, present: self.standing(meter, now) };
         }
+        let delta = WholeDebt { clear: now.as_micros() + with.0, lasts: with.0 };
+        let delay = match meter.algorithm() {
+            Algorithm::LeakyBucket => Micros::new(self.0),
+            _ => Micros::ZERO,
+        };
+        Evaluation::Fits { units, delay, delta, after: with.standing(meter, now) }
     }
 
-    /// See [`State::standing`](super::State::standing), where so much is `owed`.
     #[inline(always)]
-    pub(crate) fn standing(owed: u64, meter: &Meter) -> Standing {
-        let room = meter.full().micros.saturating_sub(owed);
+    fn standing(self, meter: &Meter, _: Timestamp) -> Standing {
+        let room = meter.full().micros.saturating_sub(self.0);
         let unit = meter.whole_unit().unwrap_or(NonZeroU64::MIN);
-        Standing { remaining: room / unit, reset: Micros::new(owed) }
+        Standing { remaining: room / unit, reset: Micros::new(self.0) }
+    }
+}
+
+impl Present for Debt {
+    type State = Self;
+
+    #[inline(always)]
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        Self::evaluate(&self, meter, ask, now)
+    }
+
+    #[inline(always)]
+    fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
+        Self::standing(&self, meter, now)
     }
 }
 

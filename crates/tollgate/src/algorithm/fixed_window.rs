@@ -12,7 +12,7 @@
 //! **What it does not promise.** A client that spends its limit just before an edge and again just
 //! after gets twice the limit within a moment. The other algorithms do not allow that.
 
-use super::{Ask, Evaluation, Standing};
+use super::{Ask, Evaluation, Present, Standing};
 use crate::charge::Cost;
 use crate::decision::Retry;
 use crate::meter::Meter;
@@ -40,7 +40,7 @@ impl Window {
     /// See [`State::evaluate`](super::State::evaluate).
     #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        let window = self.at(meter, now);
+        let window = self.present(meter, now);
         let remaining = meter.limit().saturating_sub(window.used);
         let reset = Micros::new(window.end - now.as_micros());
         if let Some(units) = ask.within(remaining) {
@@ -88,10 +88,24 @@ impl Window {
     /// The window to count in at `now`: this one while it lasts (or lies ahead, if the clock
     /// stepped back), else a new one.
     #[inline(always)]
-    fn at(self, meter: &Meter, now: Timestamp) -> Self {
+    pub(crate) fn present(self, meter: &Meter, now: Timestamp) -> Self {
         if !self.ended(now) {
             return self;
         }
         Self { end: meter.period().window_end(now), used: 0 }
+    }
+}
+
+impl Present for Window {
+    type State = Self;
+
+    #[inline(always)]
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
+        Self::evaluate(&self, meter, ask, now)
+    }
+
+    #[inline(always)]
+    fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
+        Self::standing(&self, meter, now)
     }
 }

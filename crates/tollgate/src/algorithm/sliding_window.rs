@@ -16,7 +16,7 @@
 //! that spends the limit at the very end of a window has it back as evenly as the window fades, and
 //! so fits just under twice the limit into one period; around the edge itself it gets the limit.
 
-use super::{Ask, Evaluation, Standing};
+use super::{Ask, Evaluation, Present, Standing};
 use crate::charge::Cost;
 use crate::decision::Retry;
 use crate::meter::Meter;
@@ -46,28 +46,20 @@ impl Windows {
     /// See [`State::evaluate`](super::State::evaluate).
     #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        let windows = self.at(meter.period(), now);
-        let remaining = windows.room(meter, now);
-        if let Some(units) = ask.within(remaining) {
-            let delta = Self { current: windows.current + units, ..windows };
-            let after = delta.showing(remaining - units, meter, now);
-            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
-        }
-        let retry = match ask.min.get() > meter.limit() {
-            true => Retry::Never,
-            false => {
-                let fits_at = windows.fits_at(meter, ask.min.get());
-                Retry::After(Micros::new(fits_at.saturating_sub(now.as_micros())))
-            }
-        };
-        Evaluation::Exceeds { retry, present: windows.showing(remaining, meter, now) }
+        self.present(meter, now).evaluate(meter, ask, now)
     }
 
     /// See [`State::standing`](super::State::standing).
     #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
+        self.present(meter, now).standing(meter, now)
+    }
+
+    /// The windows as they stand at `now`, with what is left in them.
+    #[inline(always)]
+    pub(crate) fn present(self, meter: &Meter, now: Timestamp) -> PresentWindows {
         let windows = self.at(meter.period(), now);
-        windows.showing(windows.room(meter, now), meter, now)
+        PresentWindows { windows, remaining: windows.room(meter, now) }
     }
 
     /// Gives units back to the window they were taken from, while it counts.
@@ -93,13 +85,6 @@ impl Windows {
     /// See [`State::stale_at`](super::State::stale_at).
     pub const fn stale_at(self, period: Period) -> u64 {
         self.start + 2 * period.as_micros()
-    }
-
-    /// The standing of windows known to have `remaining` units of room.
-    #[inline(always)]
-    fn showing(self, remaining: u64, meter: &Meter, now: Timestamp) -> Standing {
-        let reset = self.fresh_at(meter.period()).saturating_sub(now.as_micros());
-        Standing { remaining, reset: Micros::new(reset) }
     }
 
     /// The windows as they stand at `now`: rolled forward where time has gone on.
@@ -142,6 +127,41 @@ impl Windows {
             Self { current: 0, start, .. } => start + period.as_micros(),
             Self { start, .. } => start + 2 * period.as_micros(),
         }
+    }
+}
+
+/// Windows as they stand at an instant, and the whole units that fit: a division, made once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PresentWindows {
+    windows: Windows,
+    remaining: u64,
+}
+
+impl Present for PresentWindows {
+    type State = Windows;
+
+    #[inline(always)]
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Windows> {
+        let Self { windows, remaining } = self;
+        if let Some(units) = ask.within(remaining) {
+            let delta = Windows { current: windows.current + units, ..windows };
+            let after = Self { windows: delta, remaining: remaining - units }.standing(meter, now);
+            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
+        }
+        let retry = match ask.min.get() > meter.limit() {
+            true => Retry::Never,
+            false => {
+                let fits_at = windows.fits_at(meter, ask.min.get());
+                Retry::After(Micros::new(fits_at.saturating_sub(now.as_micros())))
+            }
+        };
+        Evaluation::Exceeds { retry, present: self.standing(meter, now) }
+    }
+
+    #[inline(always)]
+    fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
+        let reset = self.windows.fresh_at(meter.period()).saturating_sub(now.as_micros());
+        Standing { remaining: self.remaining, reset: Micros::new(reset) }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::num::NonZeroU64;
 
-use super::slot::{Came, Inline};
 use crate::algorithm::bucket::WholeDebt;
-use crate::algorithm::{Algorithm, Ask, outcome};
+use crate::algorithm::{Algorithm, Ask, Evaluation, Present, outcome, reading};
 use crate::charge::{Charge, Cost, Enforcement, Op};
-use crate::decision::{Decision, Provenance, Verdict};
+use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
 use crate::key::KeyRef;
 use crate::meter::Meter;
-use crate::time::{MAX_EXACT, Timestamp};
+use crate::time::{MAX_EXACT, Micros, Timestamp};
 
 /// What is asked of one bucket, whichever it is.
 #[derive(Clone, Copy)]
@@ -86,23 +85,24 @@ impl<'a> Question<'a> {
 }
 
 /// A decision on one charge in short: all that it says follows from it, and need not be worked out
-/// where nobody asks. Two words, where the account is one, which a function returns in registers.
+/// where nobody asks. Two words, where what is present is one, which a function returns in registers.
 #[derive(Clone, Copy)]
-pub(super) struct Brief<A> {
+pub(super) struct Brief<P> {
     // Bit 0 set, the instant, and above it whether the charge was refused.
     word: NonZeroU64,
-    account: A,
+    // Before the charge.
+    present: P,
 }
 
 const REFUSED: u64 = 1 << 63;
 
 const _: () = assert!(MAX_EXACT < REFUSED >> 1);
 
-impl<A: Copy> Brief<A> {
+impl<P: Present> Brief<P> {
     #[inline(always)]
-    pub(super) fn new(verdict: Verdict, now: Timestamp, account: A) -> Self {
+    pub(super) fn new(verdict: Verdict, now: Timestamp, present: P) -> Self {
         let refused = if verdict.is_allow() { 0 } else { REFUSED };
-        Self { word: NonZeroU64::MIN | now.as_micros() << 1 | refused, account }
+        Self { word: NonZeroU64::MIN | now.as_micros() << 1 | refused, present }
     }
 
     #[inline(always)]
@@ -117,16 +117,26 @@ impl<A: Copy> Brief<A> {
 
     /// The decision, with what the bucket shows.
     #[inline(always)]
-    pub(super) fn decision<T: Inline<Account = A>>(self, asked: Asked<'_>) -> Decision {
-        let Asked { meter, ask, takes, enforcement } = asked;
-        let verdict = self.verdict();
-        let came = match verdict {
-            Verdict::Deny => Came::Refused,
-            Verdict::Allow if takes => Came::Taken,
-            Verdict::Allow => Came::Fitting,
-        };
-        let reading = T::reading(self.account, meter, ask, came);
-        let at = self.at();
-        Decision::of_one(outcome(enforcement, verdict, reading), at, Provenance::Store)
+    pub(super) fn decision(self, asked: Asked<'_>) -> Decision {
+        let (verdict, at) = (self.verdict(), self.at());
+        let outcome = outcome(asked.enforcement, verdict, self.reading(asked));
+        Decision::of_one(outcome, at, Provenance::Store)
+    }
+
+    /// What the bucket shows, with the charge in it if that was taken.
+    #[inline(always)]
+    fn reading(self, Asked { meter, ask, takes, .. }: Asked<'_>) -> Reading {
+        let (present, now) = (self.present, self.at());
+        match present.evaluate(meter, ask, now) {
+            Evaluation::Fits { units, delay, after, .. } if takes => {
+                reading(meter, after, Retry::Now, delay, units)
+            }
+            Evaluation::Fits { delay, .. } => {
+                reading(meter, present.standing(meter, now), Retry::Now, delay, 0)
+            }
+            Evaluation::Exceeds { retry, present } => {
+                reading(meter, present, retry, Micros::ZERO, 0)
+            }
+        }
     }
 }

@@ -8,10 +8,10 @@ use super::question::{Asked, Brief, Kind, Question};
 use super::slot::{Code, Inline};
 use super::table::Home;
 use super::{AHEAD, MemoryStore};
-use crate::algorithm::Ask;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
+use crate::algorithm::{Ask, Present};
 use crate::charge::{Charge, ChargeSet, Cost, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Verdict};
@@ -87,9 +87,37 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Takes `cost` units from the bucket of a key, or if `TAKES` is false only looks.
+    ///
+    /// Most keys own nothing. One that may do has to be in memory while it is decided by, if only to be
+    /// dropped should that panic, and writing it there is work that others need not have.
+    #[inline(always)]
+    pub(super) fn decide_by<const TAKES: bool>(
+        &self,
+        key: Key<'_>,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        match key.into_ref() {
+            Ok(key) => self.decide_one::<TAKES>(key, meter, cost),
+            Err(key) => apart(self.decide_by_owned::<TAKES>(key, meter, cost)),
+        }
+    }
+
+    /// The same by a key that owns its text.
+    #[inline(never)]
+    fn decide_by_owned<const TAKES: bool>(
+        &self,
+        key: Key<'_>,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Decision {
+        self.decide_one::<TAKES>(key.as_ref(), meter, cost)
+    }
+
     /// Takes `cost` units from one bucket, or if `TAKES` is false only looks.
     #[inline(always)]
-    pub(super) fn decide_one<const TAKES: bool>(
+    fn decide_one<const TAKES: bool>(
         &self,
         KeyRef { text, scope }: KeyRef<'_>,
         meter: &Meter,
@@ -137,7 +165,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         let kind = kind(KeyRef { text, scope }, meter);
         match self.decide_briefly::<T, TAKES>(text, kind, meter, cost) {
-            Some(brief) => brief.decision::<T>(Asked::exactly::<TAKES>(meter, cost)),
+            Some(brief) => brief.decision(Asked::exactly::<TAKES>(meter, cost)),
             None => apart(self.decide_again::<T, TAKES>(text, scope, meter, cost)),
         }
     }
@@ -146,14 +174,14 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// Scalars go in and come out: a few hundred instructions are all that a processor looks ahead,
     /// and the next decision had better begin within them.
-    #[inline(never)]
+    #[inline(always)]
     fn decide_briefly<T: Inline, const TAKES: bool>(
         &self,
         text: &[u8],
         kind: u64,
         meter: &Meter,
         cost: Cost,
-    ) -> Option<Brief<T::Account>> {
+    ) -> Option<Brief<T::Present>> {
         let (ends, low, line) = self.fetch_line(text, kind);
         // While the line is on its way.
         let now = self.clock.now();
@@ -252,7 +280,7 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     fn decide_inline<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         match self.decide_at_home::<T>(question.asked, question.now, found) {
-            Some(brief) => brief.decision::<T>(question.asked),
+            Some(brief) => brief.decision(question.asked),
             None => out_of_line(move || self.decide_elsewhere::<T>(question, found)),
         }
     }
@@ -264,7 +292,7 @@ impl<C: Clock> MemoryStore<C> {
         asked: Asked<'_>,
         now: Timestamp,
         found: Found<'_>,
-    ) -> Option<Brief<T::Account>> {
+    ) -> Option<Brief<T::Present>> {
         self.decide_in::<T>(asked, now, found, |_| found.line.find(found.fingerprint))
     }
 
@@ -280,7 +308,7 @@ impl<C: Clock> MemoryStore<C> {
         now: Timestamp,
         Found { fingerprint, line }: Found<'t>,
         pick: impl FnOnce(Seen) -> Option<(Slot<'t>, Words)>,
-    ) -> Option<Brief<T::Account>> {
+    ) -> Option<Brief<T::Present>> {
         // All that can be done before the line has arrived is done before it is looked at.
         let code = T::code(asked.meter)?;
         let seen = line.try_see()?;
@@ -298,7 +326,7 @@ impl<C: Clock> MemoryStore<C> {
         let Question { asked, now, .. } = question;
         let chained = |seen| self.table.overflow_line(seen)?.find(found.fingerprint);
         match self.decide_in::<T>(asked, now, found, chained) {
-            Some(brief) => brief.decision::<T>(asked),
+            Some(brief) => brief.decision(asked),
             None => self.decide_anywhere::<T>(question, found.fingerprint),
         }
     }
@@ -323,7 +351,7 @@ impl<C: Clock> MemoryStore<C> {
                 attempt::<T>(asked, now, code, Sight { line: home.line, seen }, words, write)
             });
             match attempt {
-                Ok(brief) => return brief.decision::<T>(asked),
+                Ok(brief) => return brief.decision(asked),
                 Err(Miss::Overtaken) => spin_loop(),
                 Err(Miss::NotInline) => return self.decide_alone(question),
             }
@@ -367,23 +395,24 @@ fn attempt<T: Inline>(
     Sight { line, seen }: Sight<'_>,
     words: Option<Words>,
     write: impl FnOnce(Words),
-) -> Result<Brief<T::Account>, Miss> {
+) -> Result<Brief<T::Present>, Miss> {
     let state = match words {
         None => T::default(),
         Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
     };
-    let (after, account) = state.weigh(meter, ask, now, takes);
+    let present = state.present(meter, now);
+    let after = present.evaluate(meter, ask, now).delta();
     if let Some(after) = after.filter(|_| takes) {
         let words = after.encode(code).ok_or(Miss::NotInline)?;
         if !line.lock_unchanged(seen) {
             return Err(Miss::Overtaken);
         }
         write(words);
-        return Ok(Brief::new(Verdict::Allow, now, account));
+        return Ok(Brief::new(Verdict::Allow, now, present));
     }
     if !line.unchanged(seen) {
         return Err(Miss::Overtaken);
     }
     let verdict = if after.is_some() { Verdict::Allow } else { Verdict::Deny };
-    Ok(Brief::new(verdict, now, account))
+    Ok(Brief::new(verdict, now, present))
 }

@@ -7,27 +7,28 @@
 //!               bit 63      set: the second word is a ticket, the state lies beside the table
 //!
 //! second word   fixed-window     units used                                ┐ 50 bits: the upper ten
-//!               sliding-window   previous units (25 bits), current units   ┘ are in the first word
+//!               sliding-window   previous units (25 bits), current units   ┘ are in the first word;
+//!                                27 bits each where the instant has four bits to spare
 //!               buckets          µs from the charge to clear, then as many bits for the fraction
 //!                                as the limit has, or none
 //! ```
 //!
 //! The instant comes first for all, so that sweeping needs to know nothing else. From it and the
 //! meter's period the rest of a window follows. A state whose numbers are larger than their fields
-//! lies beside the table: more than 33 million units in a sliding window, twelve days of debt, or,
-//! where the limit does not divide the period, twelve days divided by the limit or so.
+//! lies beside the table: twelve days of debt, or, where the limit does not divide the period, twelve
+//! days divided by the limit or so; and more than 33 million units in a sliding window whose period is
+//! no multiple of 16 µs, as a millisecond is not, but two are.
 
 use super::fingerprint::Fingerprint;
 use super::line::{SECOND_BITS, Words};
 use super::side::Ticket;
-use crate::algorithm::bucket::{Debt, WholeDebt};
+use crate::algorithm::bucket::{Debt, Owed, WholeDebt};
 use crate::algorithm::fixed_window::Window;
-use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Algorithm, Ask, Evaluation, Standing, State, reading};
-use crate::decision::{Reading, Retry};
+use crate::algorithm::sliding_window::{PresentWindows, Windows};
+use crate::algorithm::{Algorithm, Present, State};
 use crate::meter::Meter;
 use crate::meter::number::{NUMBERS, limit_of, number_of};
-use crate::time::{MAX_EXACT, Micros, Timestamp};
+use crate::time::{MAX_EXACT, Timestamp};
 
 const BESIDE: u64 = 1 << 63;
 const FRACTIONAL: u64 = 1 << 62;
@@ -38,6 +39,8 @@ const NO_TAG: u64 = !MAX_EXACT;
 /// Bits of what windows count, and of each of two counts.
 const COUNTS_BITS: u32 = SECOND_BITS + 10;
 const COUNT_BITS: u32 = COUNTS_BITS / 2;
+/// Bits of an instant that are zero in nearly every multiple of a period.
+const SPARE_BITS: u32 = 4;
 
 const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
 
@@ -82,9 +85,8 @@ impl Words {
 
 /// A state that usually fits a slot.
 pub(super) trait Inline: Copy + Default {
-    /// What its reading is worked out of: as little as there can be, where the numbers may not
-    /// matter to anybody.
-    type Account: Copy;
+    /// What it is at an instant.
+    type Present: Present<State = Self>;
 
     /// What it takes to read and write it; `None` if its limit has no number.
     fn code(meter: &Meter) -> Option<Code<'_>>;
@@ -95,52 +97,12 @@ pub(super) trait Inline: Copy + Default {
     /// The state of words that are not empty, or `None` if they hold one this cannot be.
     fn decode(words: Words, code: Code<'_>) -> Option<Self>;
 
-    /// What to remember if `ask` is taken at `now`, if it fits, and the account of that: once it is
-    /// taken, if it `takes` what fits, or else as it stands.
-    fn weigh(
-        self,
-        meter: &Meter,
-        ask: Ask,
-        now: Timestamp,
-        takes: bool,
-    ) -> (Option<Self>, Self::Account);
-
-    /// What the bucket shows.
-    fn reading(account: Self::Account, meter: &Meter, ask: Ask, came: Came) -> Reading;
-}
-
-/// What came of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
-    /// It was taken.
-    Taken,
-    /// It fits, but was only looked at.
-    Fitting,
-    /// It does not fit.
-    Refused,
-}
-
-/// What [`Inline::weigh`] says where it is no trouble to say all at once.
-#[inline(always)]
-fn weigh<T: Copy>(
-    evaluation: Evaluation<T>,
-    standing: impl FnOnce() -> Standing,
-    meter: &Meter,
-    takes: bool,
-) -> (Option<T>, Reading) {
-    match evaluation {
-        Evaluation::Fits { units, delay, delta, after } => {
-            let (standing, units) = if takes { (after, units) } else { (standing(), 0) };
-            (Some(delta), reading(meter, standing, Retry::Now, delay, units))
-        }
-        Evaluation::Exceeds { retry, present } => {
-            (None, reading(meter, present, retry, Micros::ZERO, 0))
-        }
-    }
+    /// The state as it stands at `now`.
+    fn present(self, meter: &Meter, now: Timestamp) -> Self::Present;
 }
 
 impl Inline for Window {
-    type Account = Reading;
+    type Present = Self;
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
@@ -158,24 +120,13 @@ impl Inline for Window {
     }
 
     #[inline(always)]
-    fn weigh(
-        self,
-        meter: &Meter,
-        ask: Ask,
-        now: Timestamp,
-        takes: bool,
-    ) -> (Option<Self>, Reading) {
-        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
-    }
-
-    #[inline(always)]
-    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
-        account
+    fn present(self, meter: &Meter, now: Timestamp) -> Self {
+        self.present(meter, now)
     }
 }
 
 impl Inline for Windows {
-    type Account = Reading;
+    type Present = PresentWindows;
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
@@ -185,39 +136,34 @@ impl Inline for Windows {
     #[inline(always)]
     fn encode(self, code: Code<'_>) -> Option<Words> {
         let (current, previous) = self.counts();
-        if (current | previous) >> COUNT_BITS != 0 {
+        let (stale_at, spare) = (self.stale_at(code.meter.period()), spare_bits(code.meter));
+        let (bits, spared) = (COUNT_BITS + spare / 2, (1 << spare) - 1);
+        if (current | previous) >> bits | stale_at & spared != 0 {
             return None;
         }
-        Words::counting(self.stale_at(code.meter.period()), previous << COUNT_BITS | current)
+        let counts = previous << bits | current;
+        Words::counting(stale_at | counts & spared, counts >> spare)
     }
 
     #[inline(always)]
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
+        let spare = spare_bits(code.meter);
+        let (bits, spared) = (COUNT_BITS + spare / 2, (1 << spare) - 1);
+        let counts = words.counts()? << spare | words.stale_at() & spared;
+        let stale_at = words.stale_at() & !spared;
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
-        let start = words.stale_at().saturating_sub(2 * code.meter.period().as_micros());
-        let counts = words.counts()?;
-        Some(Self::new(start, counts & ((1 << COUNT_BITS) - 1), counts >> COUNT_BITS))
+        let start = stale_at.saturating_sub(2 * code.meter.period().as_micros());
+        Some(Self::new(start, counts & ((1 << bits) - 1), counts >> bits))
     }
 
     #[inline(always)]
-    fn weigh(
-        self,
-        meter: &Meter,
-        ask: Ask,
-        now: Timestamp,
-        takes: bool,
-    ) -> (Option<Self>, Reading) {
-        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
-    }
-
-    #[inline(always)]
-    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
-        account
+    fn present(self, meter: &Meter, now: Timestamp) -> PresentWindows {
+        self.present(meter, now)
     }
 }
 
 impl Inline for Debt {
-    type Account = Reading;
+    type Present = Self;
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
@@ -250,25 +196,13 @@ impl Inline for Debt {
     }
 
     #[inline(always)]
-    fn weigh(
-        self,
-        meter: &Meter,
-        ask: Ask,
-        now: Timestamp,
-        takes: bool,
-    ) -> (Option<Self>, Reading) {
-        weigh(self.evaluate(meter, ask, now), || self.standing(meter, now), meter, takes)
-    }
-
-    #[inline(always)]
-    fn reading(account: Reading, _: &Meter, _: Ask, _: Came) -> Reading {
-        account
+    fn present(self, _: &Meter, _: Timestamp) -> Self {
+        self
     }
 }
 
 impl Inline for WholeDebt {
-    // What is owed before the charge.
-    type Account = u64;
+    type Present = Owed;
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
@@ -291,27 +225,16 @@ impl Inline for WholeDebt {
     }
 
     #[inline(always)]
-    fn weigh(self, meter: &Meter, ask: Ask, now: Timestamp, _: bool) -> (Option<Self>, u64) {
-        let owed = self.owed(now);
-        (Self::charged(owed, meter, ask.max.get(), now), owed)
+    fn present(self, _: &Meter, now: Timestamp) -> Owed {
+        self.owed(now)
     }
+}
 
-    #[inline(always)]
-    fn reading(owed: u64, meter: &Meter, ask: Ask, came: Came) -> Reading {
-        let units = ask.max.get();
-        let delay = Self::delay(owed, meter);
-        match came {
-            Came::Taken => {
-                let after = Self::standing(Self::with(owed, meter, units), meter);
-                reading(meter, after, Retry::Now, delay, units)
-            }
-            Came::Fitting => reading(meter, Self::standing(owed, meter), Retry::Now, delay, 0),
-            Came::Refused => {
-                let retry = Self::retry(owed, meter, units);
-                reading(meter, Self::standing(owed, meter), retry, Micros::ZERO, 0)
-            }
-        }
-    }
+/// How many low bits of the instant at which two windows go stale are zero, and can count: an even
+/// number. Whoever reads them as part of the instant takes it to be a few microseconds later.
+#[inline(always)]
+fn spare_bits(meter: &Meter) -> u32 {
+    if meter.period().as_micros().is_multiple_of(1 << SPARE_BITS) { SPARE_BITS } else { 0 }
 }
 
 /// How many bits of a bucket's second word are for its fraction of a microsecond, which is below the
@@ -386,6 +309,7 @@ fn tag(number: Option<u16>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Micros;
 
     /// Numbers of every size up to `most`, round and odd.
     fn numbers(most: u64) -> impl Iterator<Item = u64> + Clone {
@@ -453,16 +377,34 @@ mod tests {
 
     #[test]
     fn windows_come_back_as_long_as_their_counts_fit() {
-        let window = meter(1 << 52, Algorithm::FixedWindow).unwrap();
-        let windows = meter(94_906_265, Algorithm::SlidingWindow).unwrap();
+        let meter = meter(1 << 52, Algorithm::FixedWindow).unwrap();
         for count in numbers(1 << 53) {
-            let fits = comes_back(Window::new(NOW, count), &window);
+            let fits = comes_back(Window::new(NOW, count), &meter);
             assert_eq!(fits, count >> COUNTS_BITS == 0, "{count}");
-            for other in [0, 1, 33_554_431, 33_554_432] {
-                let most = count.max(other) >> COUNT_BITS == 0;
-                assert_eq!(comes_back(Windows::new(NOW, count, other), &windows), most, "{count}");
-                assert_eq!(comes_back(Windows::new(NOW, other, count), &windows), most, "{count}");
+        }
+    }
+
+    #[test]
+    fn two_windows_come_back_whatever_their_limit_if_their_period_spares_bits() {
+        const MOST: u64 = 94_906_265;
+        for (micros, most) in [(2_000, MOST), (86_400_000_000, MOST), (1_000, (1 << 25) - 1)] {
+            let period = crate::Period::new(Micros::new(micros)).unwrap();
+            let quota = crate::Quota::new(MOST, period).unwrap();
+            let meter = Meter::new(quota, Algorithm::SlidingWindow).unwrap();
+            let start = NOW / micros * micros;
+            for count in numbers(MOST).chain([MOST]) {
+                for other in [0, 1, 33_554_431, 33_554_432, MOST] {
+                    let fits = count.max(other) <= most;
+                    assert_eq!(comes_back(Windows::new(start, count, other), &meter), fits);
+                    assert_eq!(comes_back(Windows::new(start, other, count), &meter), fits);
+                    let words = Windows::new(start, count, other).encode(Code::new(&meter));
+                    let stale_at = words.map_or(start + 2 * micros, Words::stale_at);
+                    let late = stale_at - (start + 2 * micros);
+                    assert!(late < 16, "{late} µs late, of {micros}");
+                }
             }
+            // Made up: no window begins between two multiples of its period.
+            assert_eq!(comes_back(Windows::new(start + 1, 1, 1), &meter), most != MOST);
         }
     }
 }
