@@ -74,11 +74,10 @@ impl Default for MemoryStoreBuilder {
 }
 
 impl MemoryStoreBuilder {
-    /// The most buckets held; 8 million unless told otherwise, some 48 bytes each. When all are
-    /// live the one nearest to stale gives way to a new one.
+    /// The most buckets held, up to a billion; 8 million unless told otherwise, some 48 bytes each.
+    /// When all are live the one nearest to stale gives way to a new one.
     pub fn max_keys(self, max_keys: usize) -> Self {
-        // Lines are numbered in 32 bits.
-        Self { max_keys: max_keys.clamp(1, 1 << 31), ..self }
+        Self { max_keys: max_keys.clamp(1, table::MOST_KEYS), ..self }
     }
 
     /// The most entries of all sliding logs together; 16 million unless told otherwise, 16 to 32

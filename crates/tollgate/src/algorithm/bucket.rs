@@ -238,13 +238,23 @@ impl WholeDebt {
     /// What is owed at `now`.
     #[inline(always)]
     pub(crate) fn owed(self, now: Timestamp) -> Owed {
-        Owed(self.clear.saturating_sub(now.as_micros()))
+        Owed { until: self.clear.max(now.as_micros()) }
     }
 }
 
-/// How much of a [`WholeDebt`] is left at an instant, in µs.
+/// What is left of a [`WholeDebt`] at an instant, as the instant in µs at which it is paid off: the same
+/// one if nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owed(u64);
+pub(crate) struct Owed {
+    until: u64,
+}
+
+impl Owed {
+    #[inline(always)]
+    fn lasts(self, now: Timestamp) -> u64 {
+        self.until - now.as_micros()
+    }
+}
 
 /// Only for asks that [suit](WholeDebt::suits).
 impl Present for Owed {
@@ -253,24 +263,26 @@ impl Present for Owed {
     #[inline(always)]
     fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<WholeDebt> {
         let (units, full) = (ask.max.get(), meter.full().micros);
-        let with = Self(self.0 + units * meter.unit().micros);
-        if with.0 > full {
-            let retry = Retry::After(Micros::new(with.0 - full));
+        let with = Self { until: self.until + units * meter.unit().micros };
+        let lasts = with.lasts(now);
+        if lasts > full {
+            let retry = Retry::After(Micros::new(lasts - full));
             return Evaluation::Exceeds { retry, present: self.standing(meter, now) };
         }
-        let delta = WholeDebt { clear: now.as_micros() + with.0, lasts: with.0 };
+        let delta = WholeDebt { clear: with.until, lasts };
         let delay = match meter.algorithm() {
-            Algorithm::LeakyBucket => Micros::new(self.0),
+            Algorithm::LeakyBucket => Micros::new(self.lasts(now)),
             _ => Micros::ZERO,
         };
         Evaluation::Fits { units, delay, delta, after: with.standing(meter, now) }
     }
 
     #[inline(always)]
-    fn standing(self, meter: &Meter, _: Timestamp) -> Standing {
-        let room = meter.full().micros.saturating_sub(self.0);
+    fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
+        let lasts = self.lasts(now);
+        let room = meter.full().micros.saturating_sub(lasts);
         let unit = meter.whole_unit().unwrap_or(NonZeroU64::MIN);
-        Standing { remaining: room / unit, reset: Micros::new(self.0) }
+        Standing { remaining: room / unit, reset: Micros::new(lasts) }
     }
 }
 

@@ -32,8 +32,7 @@ pub(super) const HIGH_SHIFT: u32 = 40;
 /// Makes fingerprints; each store has secrets of its own.
 pub(super) struct Fingerprinter {
     texts: TextHasher,
-    // What the kind of a bucket and the length of its key are multiplied by; odd.
-    kind: u64,
+    // What the length of a key is multiplied by; odd.
     length: u64,
 }
 
@@ -42,7 +41,7 @@ impl Fingerprinter {
         let random = RandomState::new();
         // A model checker needs every run to be the same.
         let secret = |index: u64| if cfg!(loom) { !index } else { random.hash_one(index) };
-        Self { texts: TextHasher::new(secret), kind: secret(8) | 1, length: secret(9) | 1 }
+        Self { texts: TextHasher::new(secret), length: secret(8) | 1 }
     }
 
     /// The fingerprint of the bucket that a key, an algorithm and a period name.
@@ -60,12 +59,12 @@ impl Fingerprinter {
 
     /// The low word of [`Fingerprinter::of`]: enough to know where to look.
     ///
-    /// The kind and the length are public, as the text is: each meets a secret of its own, lest a
-    /// change in the one be made up for by a change in another.
+    /// Nobody can tell how a change of the text changes its hash, so nobody can make up for another
+    /// kind by it. But texts of different lengths may have the same hash, so the length meets a secret
+    /// of its own: else it might make up for the kind.
     #[inline(always)]
     pub(super) fn low(&self, ends: Ends, length: usize, kind: u64) -> u64 {
-        let kind = kind.wrapping_mul(self.kind) ^ (length as u64).wrapping_mul(self.length);
-        self.texts.one(ends) ^ kind
+        self.texts.one(ends) ^ (length as u64).wrapping_mul(self.length) ^ kind
     }
 
     /// The high bits of [`Fingerprinter::of`].

@@ -10,8 +10,8 @@
 //!       └───────── one cache line ──────────────┘└──────── the adjacent one ────────────────────┘
 //!
 //!  header   bit 0       locked (of a home)
-//!           bits 1–31   the overflow line that continues this one, plus one; 0: none
-//!           bits 32–63  version, one more after every locking
+//!           bits 1–30   the overflow line that continues this one, plus one; 0: none
+//!           bits 31–63  version, one more after every locking
 //! ```
 //!
 //! An overflow line is the same in half the words. Deciding about a key that has one of the last two
@@ -27,8 +27,8 @@
 //! still holds, so nothing has to be read twice. Every word is atomic, so a torn read is a wrong
 //! number that is thrown away, never undefined behaviour.
 //!
-//! The 32-bit version could only deceive a reader that is held up for exactly 2^32 writes to one
-//! line: some 40 seconds of the hottest key there is, to the write.
+//! The 33-bit version could only deceive a reader that is held up for exactly 2^33 writes to one
+//! line: over a minute of the hottest key there is, to the write.
 
 use std::hint::select_unpredictable;
 
@@ -46,8 +46,11 @@ const _: () = assert!(size_of::<HomeLine>() == 128 && size_of::<OverflowLine>() 
 
 const LOCKED: u64 = 1;
 const NEXT_SHIFT: u32 = 1;
-const NEXT_MASK: u64 = 0xffff_fffe;
-const VERSION: u64 = 1 << 32;
+const NEXT_MASK: u64 = 0x7fff_fffe;
+/// Overflow lines that a header can name.
+pub(super) const MOST_LINES: usize = (NEXT_MASK >> NEXT_SHIFT) as usize;
+/// The largest power of two that a processor can add without having it in a register.
+const VERSION: u64 = 1 << 31;
 
 /// Rounds of spinning before a waiting thread lets others run.
 const SPINS: u32 = 64;
@@ -108,10 +111,12 @@ impl Slot<'_> {
     /// The state, if it is that of `fingerprint`.
     #[inline(always)]
     fn state_of(self, fingerprint: Fingerprint) -> Option<Words> {
-        let low = self.low.load(Ordering::Relaxed) ^ fingerprint.low;
+        if self.low.load(Ordering::Relaxed) != fingerprint.low {
+            return None;
+        }
         let second = self.mixed.load(Ordering::Relaxed) ^ fingerprint.high;
         let words = Words(self.first.load(Ordering::Relaxed), second);
-        (low | second >> SECOND_BITS == 0).then_some(words)
+        (second >> SECOND_BITS == 0).then_some(words)
     }
 
     /// Replaces the state. Only under the lock of the home.

@@ -1,14 +1,12 @@
 //! One charge that takes or looks, and what comes of it.
 
-use std::num::NonZeroU64;
-
 use crate::algorithm::bucket::WholeDebt;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Present, outcome, reading};
 use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
 use crate::key::KeyRef;
 use crate::meter::Meter;
-use crate::time::{MAX_EXACT, Micros, Timestamp};
+use crate::time::{Micros, Timestamp};
 
 /// What is asked of one bucket, whichever it is.
 #[derive(Clone, Copy)]
@@ -85,48 +83,27 @@ impl<'a> Question<'a> {
 }
 
 /// A decision on one charge in short: all that it says follows from it, and need not be worked out
-/// where nobody asks. Two words, where what is present is one, which a function returns in registers.
+/// where nobody asks.
 #[derive(Clone, Copy)]
 pub(super) struct Brief<P> {
-    // Bit 0 set, the instant, and above it whether the charge was refused.
-    word: NonZeroU64,
-    // Before the charge.
-    present: P,
+    pub(super) verdict: Verdict,
+    pub(super) at: Timestamp,
+    /// What was there before the charge.
+    pub(super) present: P,
 }
 
-const REFUSED: u64 = 1 << 63;
-
-const _: () = assert!(MAX_EXACT < REFUSED >> 1);
-
 impl<P: Present> Brief<P> {
-    #[inline(always)]
-    pub(super) fn new(verdict: Verdict, now: Timestamp, present: P) -> Self {
-        let refused = if verdict.is_allow() { 0 } else { REFUSED };
-        Self { word: NonZeroU64::MIN | now.as_micros() << 1 | refused, present }
-    }
-
-    #[inline(always)]
-    fn verdict(&self) -> Verdict {
-        if self.word.get() & REFUSED == 0 { Verdict::Allow } else { Verdict::Deny }
-    }
-
-    #[inline(always)]
-    fn at(&self) -> Timestamp {
-        Timestamp::from_bounded_micros((self.word.get() & !REFUSED) >> 1)
-    }
-
     /// The decision, with what the bucket shows.
     #[inline(always)]
     pub(super) fn decision(self, asked: Asked<'_>) -> Decision {
-        let (verdict, at) = (self.verdict(), self.at());
-        let outcome = outcome(asked.enforcement, verdict, self.reading(asked));
-        Decision::of_one(outcome, at, Provenance::Store)
+        let outcome = outcome(asked.enforcement, self.verdict, self.reading(asked));
+        Decision::of_one(outcome, self.at, Provenance::Store)
     }
 
     /// What the bucket shows, with the charge in it if that was taken.
     #[inline(always)]
     fn reading(self, Asked { meter, ask, takes, .. }: Asked<'_>) -> Reading {
-        let (present, now) = (self.present, self.at());
+        let Self { present, at: now, .. } = self;
         match present.evaluate(meter, ask, now) {
             Evaluation::Fits { units, delay, after, .. } if takes => {
                 reading(meter, after, Retry::Now, delay, units)

@@ -172,8 +172,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides one charge at home; `None` if that is not where the state is, or somebody was faster.
     ///
-    /// Scalars go in and come out: a few hundred instructions are all that a processor looks ahead,
-    /// and the next decision had better begin within them.
+    /// In as few instructions as there can be: a processor looks ahead no further than it has registers
+    /// for, and the next decision had better ask for its line while this one waits for its own.
     #[inline(always)]
     fn decide_briefly<T: Inline, const TAKES: bool>(
         &self,
@@ -408,11 +408,11 @@ fn attempt<T: Inline>(
             return Err(Miss::Overtaken);
         }
         write(words);
-        return Ok(Brief::new(Verdict::Allow, now, present));
+        return Ok(Brief { verdict: Verdict::Allow, at: now, present });
     }
     if !line.unchanged(seen) {
         return Err(Miss::Overtaken);
     }
     let verdict = if after.is_some() { Verdict::Allow } else { Verdict::Deny };
-    Ok(Brief::new(verdict, now, present))
+    Ok(Brief { verdict, at: now, present })
 }

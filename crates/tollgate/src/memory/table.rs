@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::{HomeLine, Link, OverflowLine, Seen, Slot, Words};
+use super::line::{HomeLine, Link, MOST_LINES, OverflowLine, Seen, Slot, Words};
 use super::segments::{self, Segments, lines_per_page};
 use super::side::Side;
 use crate::sync::{AtomicU64, Ordering};
@@ -32,6 +32,14 @@ use crate::time::Timestamp;
 /// Keys per 16 homes at which the table grows. Five a line would be full if hashes were even; as
 /// they are, one key in twenty then lives in an overflow line, at some 48 bytes per key.
 const KEYS_PER_16_HOMES: usize = 48;
+
+/// The most keys a table can be made for.
+pub(super) const MOST_KEYS: usize = 1_000_000_000;
+
+/// Every overflow line in use holds at least a key, save for a few being rebuilt.
+const BEING_REBUILT: usize = 1024;
+
+const _: () = assert!(MOST_KEYS + BEING_REBUILT <= MOST_LINES);
 
 /// Lines looked at to find a slot that gives way.
 const CANDIDATES: usize = 8;
@@ -85,8 +93,7 @@ impl Table {
         Self {
             homes: Segments::new(homes),
             shape: AtomicU64::new(Shape::of(segments::FIRST).0),
-            // Every overflow line in use holds at least a key, save for a few being rebuilt.
-            overflow: Overflow::new(max_keys + 1024),
+            overflow: Overflow::new(max_keys + BEING_REBUILT),
             keys: AtomicUsize::new(0),
             max_keys,
             evictions: AtomicUsize::new(0),
@@ -456,8 +463,8 @@ impl Shape {
     /// The home of a low word: its low bits, one fewer where that home is yet to be split off.
     #[inline(always)]
     fn home(self, low: u64) -> usize {
-        let mask = (self.0 >> 32) as usize;
-        let index = low as usize & mask;
-        select_unpredictable(index < self.count(), index, index & (mask >> 1))
+        let (low, mask) = (low as usize, (self.0 >> 32) as usize);
+        let exists = low & mask < self.count();
+        low & select_unpredictable(exists, mask, mask >> 1)
     }
 }
