@@ -20,6 +20,7 @@ use crate::time::Timestamp;
 
 mod fingerprint;
 mod line;
+mod overflow;
 mod question;
 mod segments;
 mod set;

@@ -18,12 +18,13 @@
 
 use std::hint::select_unpredictable;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 
 use smallvec::SmallVec;
 
 use super::fingerprint::Fingerprint;
-use super::line::{HomeLine, Link, MOST_LINES, OverflowLine, Seen, Slot, Words};
+use super::line::{HomeLine, MOST_LINES, OverflowLine, Seen, Slot, Words};
+use super::overflow::Overflow;
 use super::segments::{self, Segments, lines_per_page};
 use super::side::Side;
 use crate::sync::{AtomicU64, Ordering};
@@ -64,18 +65,6 @@ pub(super) struct Table {
     // The home at which sweeping goes on.
     hand: AtomicUsize,
     pub(super) side: Side,
-}
-
-/// Overflow lines, in use or spare.
-struct Overflow {
-    lines: Segments<2, 1, { lines_per_page(64) }>,
-    unused: Mutex<Unused>,
-}
-
-/// Overflow lines that were given back, and the first that never was in use.
-struct Unused {
-    spare: Vec<usize>,
-    first: usize,
 }
 
 /// A home and its number, not locked.
@@ -135,14 +124,14 @@ impl Table {
     #[inline(always)]
     pub(super) fn prefetch_overflow(&self, home: &HomeLine) {
         if let Some(next) = home.link().next() {
-            self.overflow.lines.get(next).prefetch();
+            self.overflow.get(next).prefetch();
         }
     }
 
     /// The overflow line that continues a home `seen` so.
     #[inline(always)]
     pub(super) fn overflow_line(&self, seen: Seen) -> Option<&OverflowLine> {
-        Some(self.overflow.lines.get(seen.next()?))
+        Some(self.overflow.get(seen.next()?))
     }
 
     /// The home with a number below the count.
@@ -208,7 +197,7 @@ impl Table {
             let next = self.overflow.open();
             let last = self.overflow.chain(home.line.link().next()).last();
             last.map_or(home.line.link(), OverflowLine::link).set_next(Some(next));
-            let mut slots = self.overflow.lines.get(next).slots();
+            let mut slots = self.overflow.get(next).slots();
             slots.next().expect("an overflow line has slots")
         });
         slot.set(fingerprint, words);
@@ -369,7 +358,7 @@ impl Table {
         while entries.len() > 0 {
             let next = link.next().unwrap_or_else(|| self.overflow.open());
             link.set_next(Some(next));
-            let line = self.overflow.lines.get(next);
+            let line = self.overflow.get(next);
             fill(line.slots(), &mut entries);
             link = line.link();
         }
@@ -395,46 +384,6 @@ fn fill<'t>(
         match entries.next() {
             Some((fingerprint, words)) => slot.set(fingerprint, words),
             None => slot.clear(),
-        }
-    }
-}
-
-impl Overflow {
-    fn new(lines: usize) -> Self {
-        let unused = Mutex::new(Unused { spare: Vec::new(), first: 0 });
-        Self { lines: Segments::new(lines), unused }
-    }
-
-    /// The lines of a chain, from the one at `first` on.
-    fn chain(&self, first: Option<usize>) -> impl Iterator<Item = &OverflowLine> {
-        // A reader without the lock may be led in a circle; a chain this long is none.
-        const LONGEST: usize = 128;
-        let first = first.map(|index| self.lines.get(index));
-        let next = |line: &&OverflowLine| Some(self.lines.get(line.link().next()?));
-        std::iter::successors(first, next).take(LONGEST)
-    }
-
-    /// An overflow line for somebody's chain; empty.
-    fn open(&self) -> usize {
-        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        unused.spare.pop().unwrap_or_else(|| {
-            let first = unused.first;
-            self.lines.make(first);
-            unused.first += 1;
-            first
-        })
-    }
-
-    /// Ends a chain at `link`: what came after is emptied and spare.
-    fn close(&self, link: Link<'_>) {
-        let mut next = link.next();
-        link.set_next(None);
-        while let Some(index) = next {
-            let line = self.lines.get(index);
-            next = line.link().next();
-            line.link().set_next(None);
-            fill(line.slots(), &mut std::iter::empty());
-            self.unused.lock().unwrap_or_else(PoisonError::into_inner).spare.push(index);
         }
     }
 }
