@@ -226,6 +226,22 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         (0..SLOTS).rev().map(|slot| self.slot(slot))
     }
 
+    /// Lets `fingerprint`, with its new state, and one of this line change places: it was found in `slot`,
+    /// elsewhere. Only under the lock.
+    ///
+    /// Each time it is another one's turn to go, for it goes by the version `seen`.
+    pub(super) fn take_in(
+        &self,
+        seen: Seen,
+        slot: Slot<'_>,
+        fingerprint: Fingerprint,
+        words: Words,
+    ) {
+        let here = self.slot((seen.0 / VERSION) as usize % SLOTS);
+        slot.set(here.fingerprint(), here.state());
+        here.set(fingerprint, words);
+    }
+
     #[inline(always)]
     fn slot(&self, slot: usize) -> Slot<'_> {
         Slot { low: &self.low[slot], mixed: &self.mixed[slot], first: &self.first[slot] }
