@@ -18,6 +18,7 @@ mod address;
 mod cookie;
 
 use address::AddressText;
+pub(crate) use address::ShortText;
 
 /// Finds a value in a request.
 type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
@@ -216,11 +217,24 @@ impl Axes {
         }
     }
 
-    /// The same of a client at an IPv4 address, which is a group of its own.
+    /// The value of one axis, spelled in `text` if it is an address; `None` where it takes more to find
+    /// out.
     #[inline(always)]
-    pub(crate) fn client_v4(&self, address: Ipv4Addr) -> Client {
-        let text = |asked: bool| asked.then(|| AddressText::of_v4(address));
-        Client { address: text(self.asked.whole), group: text(self.asked.group) }
+    pub(crate) fn value_of<'r>(
+        &'r self,
+        axis: &[u8],
+        request: &'r impl Head,
+        peer: impl FnOnce() -> Option<Ipv4Addr>,
+        text: &'r mut ShortText,
+    ) -> Option<&'r [u8]> {
+        match self.sources.iter().find(|(known, _)| is_same(known.as_bytes(), axis))? {
+            // Of IPv4 an address is a group of its own.
+            (_, Source::Client(_)) => {
+                *text = ShortText::new(peer()?);
+                Some(text.as_bytes())
+            }
+            (_, source) => source.value_of_others(request).map(str::as_bytes),
+        }
     }
 
     /// What has to be waited for, one after another.
@@ -279,7 +293,20 @@ pub(crate) struct Client {
     group: Option<AddressText>,
 }
 
+/// Whether they are the same bytes, few as names are.
+#[inline(always)]
+fn is_same(one: &[u8], two: &[u8]) -> bool {
+    one.len() == two.len() && one.iter().eq(two)
+}
+
 impl Source {
+    /// The value of anything but an address.
+    #[inline(never)]
+    fn value_of_others<'r>(&'r self, request: &'r impl Head) -> Option<&'r str> {
+        const NOBODY: &Client = &Client { address: None, group: None };
+        self.value(request, NOBODY)
+    }
+
     /// The value that a request has of itself.
     #[inline]
     fn value<'r>(&self, request: &'r impl Head, client: &'r Client) -> Option<&'r str> {

@@ -145,12 +145,15 @@ impl Checks {
         }
     }
 
-    /// The same for what shows early if it ever does.
-    pub(crate) fn look_for_a_while(&self, check: Check, found: impl FnOnce() -> bool) {
-        if self.seen.looked.load(Ordering::Relaxed) < A_WHILE {
-            self.seen.looked.fetch_add(1, Ordering::Relaxed);
-            self.look(check, found);
-        }
+    /// Whether to look for what shows early if it ever does.
+    #[inline(always)]
+    pub(crate) fn are_early(&self) -> bool {
+        self.seen.looked.load(Ordering::Relaxed) < A_WHILE
+    }
+
+    /// Counts a request that was looked at while it was early.
+    pub(crate) fn looked(&self) {
+        self.seen.looked.fetch_add(1, Ordering::Relaxed);
     }
 
     #[cold]

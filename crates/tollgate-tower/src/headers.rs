@@ -28,8 +28,9 @@ mod told;
 pub use dialect::{Dialect, UnknownDialect};
 pub(crate) use merge::append;
 use name::push_name;
+pub(crate) use noted::Noted;
 pub(crate) use text::Text;
-pub(crate) use told::Told;
+pub(crate) use told::{OneLimit, Told};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");

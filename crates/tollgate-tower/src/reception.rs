@@ -6,15 +6,16 @@
 //!    └──────────────── held until it would fit ◀──────────────────────────┘
 //! ```
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use tokio::time::{Instant, sleep};
+use tollgate::gate::Brief;
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client};
+use crate::axes::{Axes, Client, ShortText};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -101,35 +102,49 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.wants_parts() || !self.costs.is_empty()
     }
 
+    /// Admits a request in short, where one value is all that counts of it. False, with nothing asked,
+    /// where it takes [more](Self::ask_now).
+    #[inline(always)]
+    pub(crate) fn ask_briefly(&self, request: &impl Head, brief: &mut Brief) -> bool {
+        if self.axes.must_wait() || self.waiters.is_full() {
+            return false;
+        }
+        let text = &mut ShortText::default();
+        let peer = || self.plain_peer(request);
+        let is_asked = self
+            .gate
+            .admit_briefly_now(|axis| self.axes.value_of(axis, request, peer, text), brief);
+        if is_asked && self.checks.are_early() {
+            self.look_early(request);
+        }
+        is_asked
+    }
+
     /// What is clear of a request without waiting, where the store is one that
     /// [answers at once](Store::IMMEDIATE); its `admission` is decided unless nothing was asked.
     /// Its body has to be set aside if [somebody wants that](Self::wants_parts).
-    #[inline]
+    #[inline(never)]
     pub(crate) fn ask_now(&self, request: &impl Head, admission: &mut Admission) -> Prompt {
         if self.axes.must_wait() || self.waiters.is_full() {
             return Prompt::Ask;
+        }
+        if self.checks.are_early() {
+            self.look_early(request);
         }
         let client = self.client(request);
         let found = request.parts().map(|parts| self.axes.find_all(parts));
         let mut subject = Subject::new();
         self.axes.describe(&mut subject, request, &client);
         subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
-        match request.parts() {
-            None => self.ask_about(&subject, &Costs::default(), admission),
-            Some(parts) => self.ask_about(&subject, &self.costs(parts), admission),
+        let costs = request.parts().map_or_else(Costs::default, |parts| self.costs(parts));
+        match self.gate.admit_deferring_now(&subject, &costs, admission) {
+            Ok(deferred) => self.follow(admission, deferred),
+            Err(_) => Prompt::Ask,
         }
     }
 
-    #[inline]
-    fn ask_about(
-        &self,
-        subject: &Subject<'_>,
-        costs: &Costs<'_>,
-        admission: &mut Admission,
-    ) -> Prompt {
-        let Ok(deferred) = self.gate.admit_deferring_now(subject, costs, admission) else {
-            return Prompt::Ask;
-        };
+    /// What follows from the first answer.
+    pub(crate) fn follow(&self, admission: &Admission, deferred: Option<Deferred>) -> Prompt {
         match Patience::OfRules.next(admission, Micros::ZERO) {
             Next::Pass => {
                 self.pass(admission, deferred);
@@ -148,6 +163,10 @@ impl<S: Store + 'static> Reception<S> {
         mut first: Option<Asked>,
         patience: Patience,
     ) -> Passage {
+        // One that was asked about was looked at then.
+        if first.is_none() && self.checks.are_early() {
+            self.look_early(request);
+        }
         let looked_up = self.axes.look_all_up(request).await;
         let (client, found) = (self.client(request), self.axes.find_all(request));
         let mut subject = Subject::new();
@@ -253,32 +272,43 @@ impl<S: Store + 'static> Reception<S> {
         Passage::Refuse(admission, cause)
     }
 
-    /// The address of whoever sent a request.
-    #[inline]
-    fn client(&self, request: &impl Head) -> Client {
+    /// Looks at one of the first requests for mistakes that show early.
+    #[cold]
+    #[inline(never)]
+    fn look_early(&self, request: &impl Head) {
+        self.checks.looked();
         self.checks.look_once(Check::AxisWithoutSource, || {
             let policy = self.gate.policy();
             policy.axes().any(|axis| !self.axes.names().any(|known| known == axis))
         });
-        if !self.axes.has_address() {
-            return Client::default();
-        }
-        if !self.client_ip.trusts_anybody() {
-            self.checks.look_for_a_while(Check::ForwardedButNothingTrusted, || {
+        if self.axes.has_address() && !self.client_ip.trusts_anybody() {
+            self.checks.look(Check::ForwardedButNothingTrusted, || {
                 client_ip::is_forwarded(request.headers())
             });
-            // Most often the peer is all there is to say of a client.
-            if self.peer.is_none()
-                && let Some(SocketAddr::V4(peer)) = client_ip::find_peer_left(request.extensions())
-            {
-                return self.axes.client_v4(*peer.ip());
-            }
         }
-        self.find_client(request.extensions(), request.headers())
+    }
+
+    /// The address of whoever sent a request, where that is the peer's and left for all to see.
+    #[inline(always)]
+    fn plain_peer(&self, request: &impl Head) -> Option<Ipv4Addr> {
+        if self.peer.is_some() || self.client_ip.trusts_anybody() {
+            return None;
+        }
+        match client_ip::find_peer_left(request.extensions())? {
+            SocketAddr::V4(peer) => Some(*peer.ip()),
+            SocketAddr::V6(_) => None,
+        }
+    }
+
+    /// The address of whoever sent a request.
+    fn client(&self, request: &impl Head) -> Client {
+        match self.axes.has_address() {
+            true => self.find_client(request.extensions(), request.headers()),
+            false => Client::default(),
+        }
     }
 
     /// The same, wherever its address has to be looked for.
-    #[inline(never)]
     fn find_client(&self, extensions: &Extensions, headers: &HeaderMap) -> Client {
         let peer = match &self.peer {
             Some(peer) => peer(extensions),

@@ -22,6 +22,7 @@ use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::subject::{Costs, Subject};
 
 mod admission;
+mod brief;
 mod deferred;
 mod fallback;
 mod refund;
@@ -29,6 +30,8 @@ mod reset;
 mod settlement;
 
 pub use admission::{Admission, Reason};
+#[doc(hidden)]
+pub use brief::Brief;
 pub use deferred::{Deferred, MustWait};
 
 /// The store that decides for rules with [`Fallback::Local`] while the real

@@ -89,6 +89,9 @@ pub struct Key<'a> {
 const WHOLE: (u16, u16) = (0, 0);
 
 impl<'a> Key<'a> {
+    /// None.
+    pub(crate) const EMPTY: Self = Self { text: Text::Borrowed(&[]), scope: 0, tag: WHOLE };
+
     /// A key made by hand: a string or bytes, used as they are.
     pub fn new(text: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { text: Text::Borrowed(text.as_ref()), scope: 0, tag: WHOLE }
@@ -162,6 +165,12 @@ impl<'a> Key<'a> {
         KeyRef { text: &self.text, scope: self.scope }
     }
 
+    /// The same key, without its bytes.
+    #[inline(always)]
+    pub(crate) fn borrowed(&self) -> Key<'_> {
+        Key { text: Text::Borrowed(&self.text), scope: self.scope, tag: self.tag }
+    }
+
     /// The key as a store looks at it, if somebody else owns its bytes; or itself.
     #[inline(always)]
     pub(crate) fn into_ref(self) -> Result<KeyRef<'a>, Self> {
@@ -181,16 +190,20 @@ impl<'a> Key<'a> {
 #[inline(always)]
 fn push_value(value: KeyPart<'_>, into: &mut Text<'_>) {
     match value {
-        KeyPart::Plain(value) => {
-            into.push(b"=");
-            escape(value.as_bytes(), &PLAIN, into);
-        }
+        KeyPart::Plain(value) => push_plain(value.as_bytes(), into),
         KeyPart::Hashed(digest) => {
             into.push(b"=#");
             into.push(&digest.to_hex());
         }
         KeyPart::Missing => {}
     }
+}
+
+/// The same for a value that stands for itself.
+#[inline(always)]
+fn push_plain(value: &[u8], into: &mut Text<'_>) {
+    into.push(b"=");
+    escape(value, &PLAIN, into);
 }
 
 /// A range that fits a key's fields.

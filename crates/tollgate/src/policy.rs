@@ -223,6 +223,12 @@ impl Policy {
     }
 
     /// The same, whatever the rules.
+    /// The same in short, if that is one rule for everybody that requests have to wait for.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<&Plain> {
+        self.plain.as_ref().filter(|_| self.all_critical)
+    }
+
     #[inline(never)]
     fn charge_by_all(
         &self,

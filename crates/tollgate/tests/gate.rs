@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate::gate::{LocalStore, Reason};
+use tollgate::gate::{Brief, LocalStore, Reason};
 use tollgate::policy::PolicyBuilder;
 use tollgate::store::Answers;
 use tollgate::{
@@ -31,6 +31,8 @@ struct Breakable {
 }
 
 impl Store for Breakable {
+    const IMMEDIATE: bool = true;
+
     fn decide(&self, sets: &[ChargeSet<'_>]) -> impl Future<Output = Answers> + Send {
         let down = || StoreError::new(StoreErrorKind::Unavailable);
         let answers = match self.down.load(Ordering::Relaxed) {
@@ -78,6 +80,14 @@ impl Scene {
     fn admit_at(&self, values: &[(&str, &str)], costs: &Costs<'_>) -> Admission {
         let subject = values.iter().copied().collect();
         now(self.gate.admit(&subject, costs))
+    }
+
+    /// The whole of an admission in short, if it comes to one.
+    fn admit_briefly(&self, values: &[(&str, &str)]) -> Option<Admission> {
+        let of = |axis: &[u8]| values.iter().find(|(known, _)| known.as_bytes() == axis);
+        let mut brief = Brief::default();
+        let value_of = |axis: &[u8]| of(axis).map(|(_, value)| value.as_bytes());
+        self.gate.admit_briefly_now(value_of, &mut brief).then(|| self.gate.whole(&brief))
     }
 
     /// How many of `count` requests pass.
@@ -675,4 +685,62 @@ fn a_refusal_has_nothing_to_settle_and_an_outage_settles_locally() {
     scene.set_down(false);
     let elsewhere = now(scene.gate.settle(&local, &Costs::none())).unwrap();
     assert_eq!(elsewhere.provenance(), Provenance::Fallback);
+}
+
+/// All that an admission says.
+fn all_of(admission: &Admission) -> String {
+    let charges: Vec<_> = admission.charges().collect();
+    let error = admission.store_error().map(StoreError::kind);
+    format!("{:?} {charges:?} {:?} {error:?}", admission.decision(), admission.reason())
+}
+
+#[test]
+fn an_admission_in_short_says_what_a_whole_one_does() {
+    let rules = [
+        Rule::new("r").quota("2/min"),
+        Rule::new("r").by("ip").quota("2/min").colocate("ip"),
+        Rule::new("r").by("ip").quota("2/min").shadow(),
+        Rule::new("r").by("ip").quota("1/s").algorithm(Algorithm::LeakyBucket),
+        Rule::new("r").by("ip").quota("2/min").on_store_failure(Fallback::Deny),
+        Rule::new("r").by("ip").quota("2/min").on_store_failure(Fallback::Allow),
+    ];
+    for rule in rules {
+        let policy = || Policy::builder().rule(rule.clone());
+        let [short, whole] = [Scene::new(policy()), Scene::new(policy())];
+        let compare = || {
+            for ip in ["192.0.2.7", "192.0.2.7", "a b:c=d", "192.0.2.7", "192.0.2.7"] {
+                let admitted = short.admit_briefly(&[("ip", ip)]).unwrap();
+                assert_eq!(all_of(&admitted), all_of(&whole.admit(&[("ip", ip)])));
+            }
+        };
+        compare();
+        for down in [true, false] {
+            short.set_down(down);
+            whole.set_down(down);
+            compare();
+        }
+        // Another policy, which nobody but the admission may keep.
+        for scene in [&short, &whole] {
+            scene.gate.set_policy(build(Policy::builder().rule(rule.clone().quota("9/min"))));
+        }
+        compare();
+    }
+}
+
+#[test]
+fn what_one_value_does_not_settle_is_not_decided_in_short() {
+    let by_ip = || Rule::new("r").by("ip").quota("1/min");
+    let long = "x".repeat(200);
+    let cases = [
+        (Policy::builder().rule(by_ip()), vec![]),
+        (Policy::builder().rule(by_ip()), vec![("ip", &*long)]),
+        (Policy::builder().rule(by_ip().unit("tokens")), vec![("ip", "a")]),
+        (Policy::builder().rule(by_ip().non_critical()), vec![("ip", "a")]),
+        (Policy::builder().rule(by_ip().hash()), vec![("ip", "a")]),
+        (Policy::builder().rule(by_ip()).rule(Rule::new("s").quota("1/min")), vec![("ip", "a")]),
+    ];
+    for (policy, values) in cases {
+        let scene = Scene::new(policy);
+        assert!(scene.admit_briefly(&values).is_none(), "{values:?}");
+    }
 }

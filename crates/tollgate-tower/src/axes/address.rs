@@ -49,18 +49,38 @@ impl AddressText {
         Self { text, length }
     }
 
+    #[inline]
+    fn of_v4(address: Ipv4Addr) -> Self {
+        let short = ShortText::new(address);
+        let mut text = [0; ROOM];
+        text[..SHORT].copy_from_slice(&short.text);
+        Self { text, length: short.length }
+    }
+}
+
+/// An address of IPv4 as text.
+#[derive(Debug, Default)]
+pub(crate) struct ShortText {
+    text: [u8; SHORT],
+    length: usize,
+}
+
+impl ShortText {
     #[inline(always)]
-    pub(crate) fn of_v4(address: Ipv4Addr) -> Self {
+    pub(crate) fn new(address: Ipv4Addr) -> Self {
         // Put together before it is written: what was just written byte by byte has to be waited for
         // by whoever reads it in words.
         let [a, b, c, d] = address.octets();
         let (first, first_length) = two_octets(a, b);
         let (last, last_length) = two_octets(c, d);
         let word = u128::from(first) | u128::from(last) << (8 * first_length);
-        let mut text = [0; ROOM];
-        text[..SHORT].copy_from_slice(&word.to_le_bytes());
         // The last is followed by nothing; its dot lies beyond the text.
-        Self { text, length: first_length + last_length - 1 }
+        Self { text: word.to_le_bytes(), length: first_length + last_length - 1 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.text.get(..self.length).unwrap_or_default()
     }
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct Noted {
 }
 
 /// The note of a rule, if it is about this limit.
-#[inline(always)]
 pub(super) fn find<'r>(rule: &'r Rule, meter: &Meter) -> Option<&'r Noted> {
     let noted = rule.note(|| Noted::new(rule.name(), meter))?;
     (noted.capacity == meter.capacity() && noted.refill == meter.refill()).then_some(noted)
@@ -28,7 +27,7 @@ pub(super) fn find<'r>(rule: &'r Rule, meter: &Meter) -> Option<&'r Noted> {
 
 impl Noted {
     #[cold]
-    fn new(rule: &str, meter: &Meter) -> Self {
+    pub(super) fn new(rule: &str, meter: &Meter) -> Self {
         let mut limit = Text::new();
         push_name(&mut limit, 0, rule);
         let name = limit.len();

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tollgate::Store;
+use tollgate::gate::Brief;
+use tollgate::{Admission, Micros, Store};
 use tower_service::Service;
 
 use super::admitted::Admitted;
 use super::guard::{After, Guard, Pending, Settled};
 use crate::body::AnswerBody;
-use crate::headers::Told;
+use crate::headers::{OneLimit, Told};
 use crate::reception::{Asked, Passage, Patience, Prompt};
 use crate::refusal::Protocol;
 
@@ -40,8 +41,10 @@ pin_project! {
         // The store, a function or a turn is waited for. What the request goes on to is boxed, so that
         // futures of those that need not wait are not moved about with room for it.
         Asking { passage: Pin<Box<dyn Future<Output = (Parts, Passage)> + Send>>, onward: Box<O> },
-        // The service is at it.
-        Running { #[pin] answer: F, after: After<S> },
+        // The service is at it. Apart from those that follow, for most answers are told no more than this.
+        Running { #[pin] answer: F, told: Option<OneLimit> },
+        // The same, and more is to be told or to be done.
+        Owing { #[pin] answer: F, after: After<S> },
         // The answer is there and its cost is being settled.
         Settling { told: Pending, response: R },
         // The answer is a refusal.
@@ -73,26 +76,58 @@ where
         if guard.reception.wants_parts() {
             return Self::new_of_parts(guard, inner, request.into_parts());
         }
-        let mut admitted = guard.open();
-        let prompt = guard.reception.ask_now(&request, &mut admitted.admission);
-        // Spelled out, for whatever a request is handed to by value it is moved to.
-        if let Prompt::Pass = prompt {
-            let after = guard.after(&admitted.admission);
-            guard.mark(request.extensions_mut(), admitted);
-            return Self { stage: Stage::Running { answer: inner.call(request), after } };
+        let mut admitted = Admitted::open();
+        if !guard.only_tells() || !guard.reception.ask_briefly(&request, &mut admitted.brief) {
+            return Self::new_of_all(guard, inner, request);
         }
-        Self::stopped(guard, inner, request, (prompt, admitted))
+        let decision = admitted.brief.decision();
+        if !decision.is_allowed() || decision.delay() != Micros::ZERO {
+            return Self::asked(guard, inner, request, &admitted.brief);
+        }
+        // Spelled out, for whatever a request is handed to by value it is moved to.
+        let Some(told) = guard.told_of(&admitted.brief) else {
+            return Self::told_more(guard, inner, request, &admitted.brief);
+        };
+        admitted.settler = Some(Arc::<Guard<S>>::clone(guard));
+        guard.mark(request.extensions_mut(), admitted);
+        Self { stage: Stage::Running { answer: inner.call(request), told } }
+    }
+
+    /// The way of a request of which more than one value counts.
+    #[inline(never)]
+    fn new_of_all(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>) -> Self {
+        let mut admission = guard.reception.gate.open();
+        match guard.reception.ask_now(&request, &mut admission) {
+            Prompt::Pass => Self { stage: run(guard, inner, request, admission) },
+            prompt => Self::stopped(guard, inner, request, (prompt, admission)),
+        }
+    }
+
+    /// The way of a request that goes on and whose answer is told more than one limit.
+    #[inline(never)]
+    fn told_more(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>, brief: &Brief) -> Self {
+        let admission = Box::new(guard.reception.gate.whole(brief));
+        Self { stage: run(guard, inner, request, admission) }
+    }
+
+    /// The way of a request that was asked about and does not go on at once.
+    #[cold]
+    #[inline(never)]
+    fn asked(guard: &Arc<Guard<S>>, inner: &mut T, request: Request<B>, brief: &Brief) -> Self {
+        let admission = Box::new(guard.reception.gate.whole(brief));
+        let prompt = guard.reception.follow(&admission, None);
+        Self::stopped(guard, inner, request, (prompt, admission))
     }
 
     /// The same for those who want to see requests without their bodies.
     #[inline(never)]
     fn new_of_parts(guard: &Arc<Guard<S>>, inner: &mut T, (parts, body): (Parts, B)) -> Self {
-        let mut admitted = guard.open();
-        let prompt = guard.reception.ask_now(&parts, &mut admitted.admission);
+        let mut admission = guard.reception.gate.open();
+        let prompt = guard.reception.ask_now(&parts, &mut admission);
         let request = Request::from_parts(parts, body);
         match prompt {
-            Prompt::Pass => Self { stage: run(guard, inner, request, admitted) },
-            prompt => Self::stopped(guard, inner, request, (prompt, admitted)),
+            Prompt::Pass => Self { stage: run(guard, inner, request, admission) },
+            prompt => Self::stopped(guard, inner, request, (prompt, admission)),
         }
     }
 
@@ -102,9 +137,8 @@ where
         guard: &Arc<Guard<S>>,
         inner: &mut T,
         request: Request<B>,
-        (prompt, admitted): (Prompt, Admitted),
+        (prompt, admission): (Prompt, Box<Admission>),
     ) -> Self {
-        let admission = admitted.admission;
         let stage = match prompt {
             Prompt::Pass => unreachable!("it goes on at once"),
             Prompt::Refuse(cause) => {
@@ -154,15 +188,15 @@ fn run<T, S, B>(
     guard: &Arc<Guard<S>>,
     inner: &mut T,
     mut request: Request<B>,
-    admitted: Admitted,
+    admission: Box<Admission>,
 ) -> StageOf<T, S, B>
 where
     T: Service<Request<B>>,
     S: Store + 'static,
 {
-    let after = guard.after(&admitted.admission);
-    guard.mark(request.extensions_mut(), admitted);
-    Stage::Running { answer: inner.call(request), after }
+    let after = guard.after(&admission);
+    guard.mark(request.extensions_mut(), guard.admitted(admission));
+    Stage::Owing { answer: inner.call(request), after }
 }
 
 /// What follows for a request that has waited.
@@ -174,8 +208,7 @@ where
     let Onward { guard, mut inner, body } = onward;
     match passage {
         Passage::Pass(admission) => {
-            let admitted = guard.admitted(admission);
-            run(&guard, &mut inner, Request::from_parts(parts, body), admitted)
+            run(&guard, &mut inner, Request::from_parts(parts, body), admission)
         }
         Passage::Refuse(admission, cause) => {
             let protocol = Protocol::of(&parts.headers);
@@ -194,6 +227,30 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.project().stage;
+        if let StageProjection::Running { answer, told } = stage.as_mut().project() {
+            // Told where it lies, for an answer that is handed about is copied each time.
+            let mut polled = answer.poll(context);
+            if let (Poll::Ready(Ok(response)), Some(told)) = (&mut polled, told) {
+                told.put(response.headers_mut());
+            }
+            return polled;
+        }
+        Self::poll_others(stage, context)
+    }
+}
+
+impl<T, S, B, R> ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>, Response = Response<R>>,
+    S: Store + 'static,
+    R: AnswerBody,
+{
+    /// Polls what is not just told.
+    #[inline(never)]
+    fn poll_others(
+        mut stage: Pin<&mut StageOf<T, S, B>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<R>, T::Error>> {
         loop {
             let next = match stage.as_mut().project() {
                 StageProjection::Asking { passage, .. } => {
@@ -205,7 +262,8 @@ where
                     };
                     go_on(*onward, parts, passage)
                 }
-                StageProjection::Running { answer, after } => {
+                StageProjection::Running { .. } => unreachable!("it was polled"),
+                StageProjection::Owing { answer, after } => {
                     let response = match ready!(answer.poll(context)) {
                         Ok(response) => response,
                         Err(error) => return Poll::Ready(Err(error)),

@@ -1,17 +1,18 @@
 //! What all clones of a layer share.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Extensions, Response, response};
+use tollgate::gate::Brief;
 use tollgate::{Admission, Costs, Gate, Store};
 
 use super::admitted::{Admitted, Settler, Settling};
 use crate::axes::Axes;
 use crate::checks::Check;
-use crate::headers::{Dialect, Told};
+use crate::headers::{Dialect, Noted, OneLimit, Told};
 use crate::reception::Reception;
 use crate::refusal::{self, Cause, Protocol, Refusal};
 
@@ -28,6 +29,8 @@ pub(super) struct Guard<S> {
     pub(super) write: Option<Arc<refusal::Write>>,
     pub(super) actual: Option<Arc<Actual>>,
     pub(super) counts: Option<Arc<Counts>>,
+    // Of the only rule of the policy the gate was made with, if it has but one.
+    noted: OnceLock<Noted>,
 }
 
 impl<S: Store + 'static> Guard<S> {
@@ -38,20 +41,30 @@ impl<S: Store + 'static> Guard<S> {
             write: None,
             actual: None,
             counts: None,
+            noted: OnceLock::new(),
         }
     }
 
-    /// An admission to be decided, in the place where handlers find it.
+    /// Whether the admission of a request is needed for no more than to tell it.
     #[inline(always)]
-    pub(super) fn open(self: &Arc<Self>) -> Admitted {
-        self.admitted(self.reception.gate.open())
+    pub(super) fn only_tells(&self) -> bool {
+        self.actual.is_none() && self.counts.is_none() && self.reception.inspect.is_none()
     }
 
     /// An admission as handlers find it.
-    #[inline]
     pub(super) fn admitted(self: &Arc<Self>, admission: Box<Admission>) -> Admitted {
-        let settler: Arc<dyn Settler> = Arc::<Self>::clone(self);
-        Admitted { admission, settler }
+        Admitted::new(admission, Arc::<Self>::clone(self))
+    }
+
+    /// What the answer to a request tells that was admitted in short: one limit, or nothing. `None`
+    /// where it tells more.
+    #[inline(always)]
+    pub(super) fn told_of(&self, brief: &Brief) -> Option<Option<OneLimit>> {
+        match self.dialect {
+            Dialect::Off => Some(None),
+            Dialect::Draft11 => OneLimit::of(&self.reception.gate, brief, &self.noted).map(Some),
+            _ => None,
+        }
     }
 
     /// Leaves the admission with a request that goes on.
@@ -64,7 +77,8 @@ impl<S: Store + 'static> Guard<S> {
 
     #[cold]
     fn marked_before(self: &Arc<Self>, before: &Admitted) {
-        let same = || Arc::as_ptr(&before.settler).cast::<()>() == Arc::as_ptr(self).cast::<()>();
+        let before = before.settler.as_ref().map(|settler| Arc::as_ptr(settler).cast::<()>());
+        let same = || before == Some(Arc::as_ptr(self).cast::<()>());
         self.reception.checks.look(Check::AppliedTwice, same);
     }
 
@@ -164,6 +178,10 @@ impl<S: Store + 'static> Unsettled<S> {
 }
 
 impl<S: Store + 'static> Settler for Guard<S> {
+    fn whole(&self, brief: &Brief) -> Admission {
+        self.reception.gate.whole(brief)
+    }
+
     fn settle<'a, 'c: 'a>(
         &'a self,
         admission: &'a Admission,
@@ -181,6 +199,7 @@ impl<S> Clone for Guard<S> {
             write: self.write.clone(),
             actual: self.actual.clone(),
             counts: self.counts.clone(),
+            noted: OnceLock::new(),
         }
     }
 }

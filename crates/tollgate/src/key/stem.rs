@@ -1,7 +1,7 @@
 //! What the keys of one rule have in common.
 
 use super::text::Push;
-use super::{Key, KeyPart, PLAIN, WHOLE, escape, push_value, short};
+use super::{Key, KeyPart, PLAIN, WHOLE, escape, push_plain, push_value, short};
 
 /// The keys of one rule, as far as they are the same for every subject: spelled once, so that only
 /// values are spelled per charge.
@@ -54,6 +54,19 @@ impl Stem {
             key.text.push(piece);
         }
         push_value(value, &mut key.text);
+        self.place_near(key, place, start);
+    }
+
+    /// Adds the value of the only axis to a key, by its bytes.
+    #[inline(always)]
+    pub(crate) fn add_only(&self, key: &mut Key<'static>, value: &[u8]) {
+        push_plain(value, &mut key.text);
+        self.place_near(key, 0, 1 + usize::from(key.scope));
+    }
+
+    /// Has a key placed by the axis at `place`, which begins at `start`, if that is how it is placed.
+    #[inline(always)]
+    fn place_near(&self, key: &mut Key<'static>, place: usize, start: usize) {
         if self.near == Some(place) {
             key.tag = short(start..key.text.len()).unwrap_or(WHOLE);
         }

@@ -13,7 +13,7 @@ use crate::key::{Key, KeyPart, Stem};
 
 mod plain;
 
-pub(super) use plain::Plain;
+pub(crate) use plain::Plain;
 
 /// Values longer than this stand in keys as digests, so that nobody can send long keys to a store.
 const LONGEST_PLAIN_VALUE: usize = 128;

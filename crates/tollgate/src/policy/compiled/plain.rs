@@ -6,9 +6,9 @@
 
 use smallvec::SmallVec;
 
-use super::{Compiled, is_short};
+use super::{Compiled, LONGEST_PLAIN_VALUE, is_short};
 use crate::charge::{Charge, Cost, Enforcement, Op};
-use crate::key::{KeyPart, Stem};
+use crate::key::{Key, Stem};
 use crate::meter::Meter;
 use crate::policy::Charges;
 use crate::subject::{Costs, Subject};
@@ -18,7 +18,7 @@ type Name = SmallVec<[u8; 16]>;
 
 /// The only rule of a policy without lists: it asks the same of everybody, and goes by one axis or none.
 #[derive(Clone, Debug)]
-pub(in crate::policy) struct Plain {
+pub(crate) struct Plain {
     // `None` where it counts requests, as most do.
     unit: Option<Box<str>>,
     axis: Option<Name>,
@@ -67,17 +67,52 @@ impl Plain {
         };
         let value = match &self.axis {
             Some(axis) => match subject.value_of(axis) {
-                Some(value) if is_short(value) => Some(value),
+                Some(value) if is_short(value) => Some(value.as_bytes()),
                 _ => return false,
             },
             None => None,
         };
-        let Self { enforcement, ref stem, meter, .. } = *self;
-        let charge =
-            charges.put_only(Charge { key: stem.start(), meter, op: op(cost), enforcement });
+        let charge = charges.put_only(self.charge_to(self.stem.start(), op(cost)));
+        // Finished where it lies: what was just written is slow to move.
         if let Some(value) = value {
-            stem.add(&mut charge.key, 0, KeyPart::Plain(value));
+            self.stem.add_only(&mut charge.key, value);
         }
         true
+    }
+
+    /// Spells the key of one request, whose value is found when it is asked for. False where the general
+    /// way has to be asked.
+    #[inline(always)]
+    pub(crate) fn spell<'v>(
+        &self,
+        value_of: impl FnOnce(&[u8]) -> Option<&'v [u8]>,
+        key: &mut Key<'static>,
+    ) -> bool {
+        if self.unit.is_some() {
+            return false;
+        }
+        let value = match &self.axis {
+            Some(axis) => match value_of(axis) {
+                Some(value) if value.len() <= LONGEST_PLAIN_VALUE => Some(value),
+                _ => return false,
+            },
+            None => None,
+        };
+        *key = self.stem.start();
+        if let Some(value) = value {
+            self.stem.add_only(key, value);
+        }
+        true
+    }
+
+    /// The charge to one key.
+    #[inline(always)]
+    pub(crate) fn charge_to<'k>(&self, key: Key<'k>, op: Op) -> Charge<'k> {
+        Charge { key, meter: self.meter, op, enforcement: self.enforcement }
+    }
+
+    #[inline(always)]
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
     }
 }
