@@ -65,7 +65,7 @@ pub struct Latency {
 #[derive(Default)]
 pub(crate) struct Counters {
     decisions: AtomicU64,
-    // Counted in the time of a few instructions, which a locked one would double.
+    // Counted by many threads at once, none of which should wait for the others.
     remembered: Tally,
     errors: [AtomicU64; KINDS.len()],
     calls: AtomicU64,
