@@ -49,6 +49,7 @@ mod slot;
 mod spread;
 mod stats;
 mod store;
+mod tally;
 mod topology;
 mod url;
 mod wire;

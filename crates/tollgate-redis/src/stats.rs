@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tollgate::StoreErrorKind;
 
+use crate::tally::Tally;
+
 /// Every kind of error, in the order it is counted.
 const KINDS: [StoreErrorKind; 5] = [
     StoreErrorKind::Unavailable,
@@ -63,7 +65,8 @@ pub struct Latency {
 #[derive(Default)]
 pub(crate) struct Counters {
     decisions: AtomicU64,
-    remembered: AtomicU64,
+    // Counted by many threads at once, none of which should wait for the others.
+    remembered: Tally,
     errors: [AtomicU64; KINDS.len()],
     calls: AtomicU64,
     in_flight: AtomicUsize,
@@ -72,8 +75,9 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    #[inline(always)]
     pub(crate) fn count_remembered(&self) {
-        self.remembered.fetch_add(1, Ordering::Relaxed);
+        self.remembered.add_one();
     }
 
     pub(crate) fn count_call(&self) {
@@ -113,7 +117,7 @@ impl Counters {
         let bounds = bounds.chain([Duration::MAX]);
         Stats {
             decisions: read(&self.decisions),
-            remembered: read(&self.remembered),
+            remembered: self.remembered.sum(),
             errors: KINDS.iter().copied().zip(self.errors.iter().map(read)).collect(),
             calls: read(&self.calls),
             in_flight: self.in_flight.load(Ordering::Relaxed),

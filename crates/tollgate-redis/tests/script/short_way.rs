@@ -84,8 +84,9 @@ fn alike() -> impl Strategy<Value = Vec<Vec<Wish>>> {
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let pause = prop_oneof![Just(0), 0..100_000_u64, 0..30_000_000_u64];
-    let alone = vec(vec(wish(), 1..2), 1..12);
-    let sets = prop_oneof![alone, vec(vec(wish(), 1..4), 1..8), alike()];
+    let alone = vec(vec(wish(), 1..2), 1..2);
+    let each = vec(vec(wish(), 1..2), 2..12);
+    let sets = prop_oneof![alone, each, vec(vec(wish(), 1..4), 1..8), alike()];
     let foreign = prop::option::weighted(0.1, (wish(), 0..FOREIGN.len()));
     let round =
         (pause, foreign, sets).prop_map(|(pause, foreign, sets)| Round { pause, foreign, sets });

@@ -125,8 +125,11 @@ async fn a_refund_and_a_reset_clear_it() {
     assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
     limiter.refund("key", daily, Cost::ONE, taken.at()).await.unwrap();
     assert!(take(&store, daily, 1).await.is_allowed());
-    take(&store, daily, 1).await;
-    assert_eq!(take(&store, daily, 1).await.provenance(), Provenance::DenyCache);
+    // What is sent within moments of a clearing is not remembered, and Redis may answer within them.
+    let begun = Instant::now();
+    while take(&store, daily, 1).await.provenance() == Provenance::Store {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not remembered");
+    }
     limiter.reset("key", daily).await.unwrap();
     assert!(take(&store, daily, 1).await.is_allowed());
 }
