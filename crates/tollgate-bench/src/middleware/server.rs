@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use core_affinity::CoreId;
 use tokio::net::TcpListener;
-use tollgate_tower::RateLimitLayer;
+use tollgate::policy::{Missing, Rule};
+use tollgate::{Algorithm, Gate, MemoryStore, Policy};
+use tollgate_tower::{Axes, RateLimitLayer};
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
@@ -21,13 +24,16 @@ pub(crate) enum Kind {
     Bare,
     /// `tower_governor` by peer address, with headers.
     TowerGovernor,
-    /// Ours by client address, in memory, with headers.
+    /// Ours by client address, in memory, with headers; the algorithm is the default one.
     Tollgate,
+    /// The same by token buckets, which is what `tower_governor` has.
+    TollgateBucket,
 }
 
 impl Kind {
     /// All, the one to compare with first.
-    pub(crate) const ALL: [Self; 3] = [Self::Bare, Self::TowerGovernor, Self::Tollgate];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Bare, Self::TowerGovernor, Self::Tollgate, Self::TollgateBucket];
 
     /// What it is called.
     pub(crate) const fn name(self) -> &'static str {
@@ -35,6 +41,7 @@ impl Kind {
             Self::Bare => "bare",
             Self::TowerGovernor => "tower_governor",
             Self::Tollgate => "tollgate-tower",
+            Self::TollgateBucket => "tollgate-tower, token-bucket",
         }
     }
 
@@ -56,6 +63,13 @@ impl Kind {
                 let layer = RateLimitLayer::per_ip("90000000/h").expect("it is a quota");
                 router.layer(layer)
             }
+            Self::TollgateBucket => {
+                let rule = Rule::new("per-ip").by("ip").quota("1000/s burst 1000000000");
+                let rule = rule.algorithm(Algorithm::TokenBucket).missing(Missing::Share);
+                let policy = Policy::builder().rule(rule).build().expect("it is a policy");
+                let layer = RateLimitLayer::new(Gate::new(policy, MemoryStore::new()));
+                router.layer(layer.axes(Axes::new().client_ip("ip")))
+            }
         }
     }
 }
@@ -68,10 +82,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one.
-    pub(crate) fn start(kind: Kind) -> Self {
+    /// Starts one, on a core if one is named.
+    pub(crate) fn start(kind: Kind, core: Option<CoreId>) -> Self {
         let (send, started) = mpsc::channel();
         thread::spawn(move || {
+            core.map(core_affinity::set_for_current);
             let thread = fs::read_link("/proc/thread-self").unwrap_or_default();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime starts").block_on(async move {
