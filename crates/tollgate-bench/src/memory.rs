@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::Plan;
 use crate::alloc;
@@ -29,6 +29,10 @@ const QUICK: usize = 8;
 
 /// The part of a sequence that warms up, one in so many.
 const WARM_UP: usize = 8;
+
+/// Requests that are parsed, as it were, before their turn to be decided comes: so few that their keys
+/// stay in the nearest cache.
+const PARSED: usize = 256;
 
 /// Keys at which memory is weighed.
 const WEIGHED_KEYS: [usize; 2] = [1_000_000, 5_000_000];
@@ -105,7 +109,7 @@ fn header(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
          {} interleaved runs, median\n\
          quotas    mostly-allow 1/ms burst 1000000000, mostly-deny 1/h; windows 90000000/h, \
          sliding log 100000/ms (hot) or 1000/5s\n\
-         ns        wall time divided by the decisions of all threads\n\
+         ns        time from key to verdict: of the slowest thread, divided by the decisions of all\n\
          granted   by the filling and all runs together; equal where the work was equal",
         cpu_model(),
         load(),
@@ -237,7 +241,7 @@ fn warn_of_unequal_work(rows: &[TimeRow]) {
 
 /// One run of one contender.
 struct Measured {
-    // From the first thread's start to the last one's end.
+    // Of the thread that took longest.
     nanos: f64,
     granted: u64,
 }
@@ -251,11 +255,9 @@ fn measure(contender: &dyn Contender, sequence: &Sequence, threads: usize) -> Me
             core_affinity::set_for_current(*core);
         }
         barrier.wait();
-        let start = Instant::now();
-        let granted = contender.run(part);
-        (start, Instant::now(), granted)
+        run_parsed(contender, part)
     };
-    let spans: Vec<(Instant, Instant, u64)> = thread::scope(|scope| {
+    let spans: Vec<(Duration, u64)> = thread::scope(|scope| {
         let spawn = |thread| {
             scope.spawn({
                 let work = &work;
@@ -266,13 +268,36 @@ fn measure(contender: &dyn Contender, sequence: &Sequence, threads: usize) -> Me
         let joined = workers.into_iter().map(|worker| worker.join());
         joined.map(|span| span.expect("no contender panics")).collect()
     });
-    let start = spans.iter().map(|span| span.0).min();
-    let end = spans.iter().map(|span| span.1).max();
-    let (start, end) = start.zip(end).expect("there is a thread");
-    Measured {
-        nanos: (end - start).as_nanos() as f64,
-        granted: spans.iter().map(|span| span.2).sum(),
+    let longest = spans.iter().map(|span| span.0).max().expect("there is a thread");
+    Measured { nanos: longest.as_nanos() as f64, granted: spans.iter().map(|span| span.1).sum() }
+}
+
+/// Makes every request of `part`, and says how long the decisions took and what was granted.
+///
+/// A limiter sees a key that has just been parsed. So keys are copied to where the nearest cache has them
+/// first, a few hundred at a time, and that is not part of the time; those that are gone over again and
+/// again are there anyway.
+fn run_parsed(contender: &dyn Contender, part: Part<'_>) -> (Duration, u64) {
+    let run = |part: Part<'_>| {
+        let start = Instant::now();
+        let granted = contender.run(part);
+        (start.elapsed(), granted)
+    };
+    if part.rounds > 1 {
+        return run(part);
     }
+    let mut parsed: Vec<Access> = (0..PARSED).map(|_| Access::of(0)).collect();
+    let (mut took, mut granted) = (Duration::ZERO, 0);
+    for few in part.accesses.chunks(PARSED) {
+        for (place, access) in parsed.iter_mut().zip(few) {
+            place.index = access.index;
+            place.key.clone_from(&access.key);
+        }
+        let (few_took, few_granted) = run(Part { accesses: &parsed[..few.len()], rounds: 1 });
+        took += few_took;
+        granted += few_granted;
+    }
+    (took, granted)
 }
 
 /// Weighs all contenders at so many keys.

@@ -134,8 +134,7 @@ impl Access {
 
 /// A precomputed sequence of requests.
 ///
-/// They lie in memory in the order they are made. A request's key has just been parsed when a
-/// limiter sees it, so reading the key must not be the cache miss that is measured.
+/// They lie in memory in the order they are made.
 pub(crate) struct Sequence {
     // Each key once.
     keys: Vec<Access>,

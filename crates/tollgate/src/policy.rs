@@ -222,13 +222,13 @@ impl Policy {
         self.charge_by_all(subject, costs, op, charges)
     }
 
-    /// The same, whatever the rules.
-    /// The same in short, if that is one rule for everybody that requests have to wait for.
+    /// The policy in short, if it is one rule for everybody that requests have to wait for.
     #[inline(always)]
     pub(crate) fn plain(&self) -> Option<&Plain> {
         self.plain.as_ref().filter(|_| self.all_critical)
     }
 
+    /// See [`Policy::charge`], whatever the rules.
     #[inline(never)]
     fn charge_by_all(
         &self,

@@ -127,9 +127,15 @@ async fn a_refund_and_a_reset_clear_it() {
     assert!(take(&store, daily, 1).await.is_allowed());
     // What is sent within moments of a clearing is not remembered, and Redis may answer within them.
     let begun = Instant::now();
-    while take(&store, daily, 1).await.provenance() == Provenance::Store {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not remembered");
+    let mut refused = take(&store, daily, 1).await;
+    while refused.provenance() == Provenance::Store {
+        assert!(
+            !refused.is_allowed() && begun.elapsed() < Duration::from_secs(20),
+            "not remembered"
+        );
+        refused = take(&store, daily, 1).await;
     }
+    assert_eq!(refused.provenance(), Provenance::DenyCache);
     limiter.reset("key", daily).await.unwrap();
     assert!(take(&store, daily, 1).await.is_allowed());
 }

@@ -325,7 +325,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides one charge on a state in the first overflow line of the key's home, where most are
     /// that are not at home, or wherever else it is.
     ///
-    /// Who takes from there comes home, so that whoever is asked for most is seldom found there.
+    /// Who takes from that line comes home, so that whoever is asked for most is seldom found there.
     fn decide_elsewhere<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         let (Question { asked, now, .. }, Found { fingerprint, line }) = (question, found);
         let chained = |seen| self.table.overflow_line(seen)?.find(fingerprint);

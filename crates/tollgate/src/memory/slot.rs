@@ -1,7 +1,8 @@
 //! States as the two words of a slot: one of 64 bits and one of 40.
 //!
 //! ```text
-//! first word    bits 0–52   the instant, in µs, at which the state goes stale; 0: empty slot
+//! first word    bits 0–52   the instant, in µs, at which the state goes stale (of two windows but for
+//!                           bits it can spare); 0: empty slot
 //!               bits 53–61  a bucket's limit, by its number                ┐ of windows: more of
 //!               bit 62      set: a bucket's second word has a fraction     ┘ the second word
 //!               bit 63      set: the second word is a ticket, the state lies beside the table

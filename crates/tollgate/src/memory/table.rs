@@ -31,13 +31,15 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 /// Keys per 16 homes at which the table grows. Five a line would be full if hashes were even; as
-/// they are, one key in twenty then lives in an overflow line, at some 48 bytes per key.
+/// they are, and half of the homes not yet split, one key in fifteen then lives in an overflow line, at
+/// some 48 bytes per key.
 const KEYS_PER_16_HOMES: usize = 48;
 
 /// The most keys a table can be made for.
 pub(super) const MOST_KEYS: usize = 1_000_000_000;
 
-/// Every overflow line in use holds at least a key, save for a few being rebuilt.
+/// Overflow lines there may be beyond one for each key: homes have fewer than keys, save for a few being
+/// rebuilt.
 const BEING_REBUILT: usize = 1024;
 
 const _: () = assert!(MOST_KEYS + BEING_REBUILT <= MOST_LINES);
