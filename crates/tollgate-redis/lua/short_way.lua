@@ -86,35 +86,7 @@ if charges > 0 then
       end
     end
 
-    if usual and charges == 1 then
-      -- One by itself, which is what a server that has time is asked: the same without a table or a
-      -- loop. What is no string is an error to GET, and so a table here.
-      local key = KEYS[1]
-      local value = redis.pcall('GET', key)
-      local known, lasts, odd = 0, cost, false
-      if value then
-        odd = type(value) ~= 'string' or #value ~= WHOLE_LENGTH
-        if not odd then
-          local lasted, under
-          known, lasted, under = unpacked(WHOLE, value)
-          odd = under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
-            or known > MOST_EXACT or lasted < 0 or lasted > known)
-        end
-      end
-      if not odd then
-        if known > now then lasts = known - now + cost end
-        if lasts > full then return pack('<ddd', known, now, 1) end
-        local clear = now + lasts
-        local line = clear - clear % slack
-        if known >= line and known > 0 then
-          call('SETRANGE', key, '0', pack('<dd', clear, lasts))
-        else
-          call('SET', key, pack(WHOLE, clear, lasts, limit), 'PX', lifetime(line + 2 * slack))
-        end
-        return pack('<dd', known, now)
-      end
-
-    elseif usual and not places then
+    if usual and not places then
       -- Sets that are alike, of buckets that come once: decided step by step, so that all of one shape
       -- follow each other. A set of one charge is written at once; others when all are decided, in a
       -- second go, and none of them if anything unusual turns up. Of a value what is clear is nothing,

@@ -81,7 +81,7 @@ pub(crate) struct Node {
 
 struct State {
     links: SmallVec<[Link; 4]>,
-    // Links are used in turn while several calls are out.
+    // Links are used in turn.
     turn: usize,
     // Tells links apart.
     next_link: u64,
@@ -353,10 +353,7 @@ impl State {
     }
 
     fn next_link(&mut self) -> Option<Link> {
-        // While nothing is out, what was used last is warm at both ends.
-        if self.out > 0 {
-            self.turn = self.turn.wrapping_add(1);
-        }
+        self.turn = self.turn.wrapping_add(1);
         let place = self.turn.checked_rem(self.links.len())?;
         self.links.get(place).cloned()
     }
