@@ -281,7 +281,7 @@ impl<C: Clock> MemoryStore<C> {
     fn decide_inline<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         match self.decide_at_home::<T>(question.asked, question.now, found) {
             Some(brief) => brief.decision(question.asked),
-            None => out_of_line(move || self.decide_elsewhere::<T>(question, found)),
+            None => apart(out_of_line(move || self.decide_elsewhere::<T>(question, found))),
         }
     }
 
