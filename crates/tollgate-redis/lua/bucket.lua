@@ -33,12 +33,10 @@ local function bucket()
     return pack(FORMAT, limit, charged, clear, fraction)
   end
 
-  -- The lifetime `after` needs, in the place of `value`, or none if that of `value` will do. One that
-  -- is longer or shorter cannot be written over the other.
-  local function life_of(shape, value, known, after, clear)
-    local ends = clear - clear % shape.slack
-    if known and #value == #after and ends == known - known % shape.slack then return end
-    return lifetime(ends + 2 * shape.slack)
+  -- Whether `after` lives longer than what is in its place, `value`, or cannot be written over it.
+  local function moves(shape, value, known, after, clear)
+    local slack = shape.slack
+    return not known or #value ~= #after or clear - clear % slack ~= known - known % slack
   end
 
   -- When a debt of `lasts` and `fraction` under limit `from` is clear if it drains at limit `to`.
@@ -126,7 +124,7 @@ local function bucket()
     if shape.op == PEEK then return true end
     local clear = now + after
     local charged = stored(limit, now, clear, rest)
-    return true, charged, life_of(shape, value, known, charged, clear)
+    return true, charged, moves(shape, value, known, charged, clear)
   end
 
   -- How long one unit lasts, a full bucket, and what is asked for.
@@ -188,8 +186,54 @@ local function bucket()
     clear = charged + lasts
     if clear < now or (clear == now and fraction == 0) then return false end
     local left = stored(limit, charged, clear, fraction)
-    return left, life_of(shape, value, known, left, clear)
+    return left, moves(shape, value, known, left, clear)
   end
 
-  return evaluate, refund, prepare
+  -- What lies together in a value: by period the bucket, false for one that is forgotten. Nothing behind
+  -- what is no record is one.
+  local function open(value)
+    local shelf, periods, changed, moved = {}, {}, false, false
+    local start, length = 1, value and #value or 0
+    while start + RECORD_LENGTH - 1 <= length do
+      local period, finish = unpacked('<d', value, start), start + RECORD_LENGTH - 1
+      if period < 0 then period, finish = -period, start + 8 + LENGTH - 1 end
+      if finish > length or not (period >= 1) or shelf[period] then break end
+      periods[#periods + 1] = period
+      shelf[period] = string.sub(value, start + 8, finish)
+      start = finish + 1
+    end
+
+    -- Replaces a bucket; `moves` as above.
+    function shelf.put(period, bucket, moves)
+      if shelf[period] == nil then periods[#periods + 1] = period end
+      shelf[period], changed, moved = bucket, true, moved or moves
+    end
+
+    -- Writes what changed, without what is long stale.
+    function shelf.close(key)
+      if not changed then return end
+      local records, last = {}, 0
+      for _, period in ipairs(periods) do
+        local bucket, slack = shelf[period], slack_of(period)
+        local limit, _, clear = debt(bucket or '')
+        local ends = limit and clear - clear % slack + 2 * slack or 0
+        if ends > now then
+          records[#records + 1] = pack('<d', #bucket == WHOLE_LENGTH and period or -period) .. bucket
+          if ends > last then last = ends end
+        end
+      end
+      local after = table.concat(records)
+      if after == '' then
+        call('DEL', key)
+      elseif moved or #after ~= length then
+        call('SET', key, after, 'PX', lifetime(last))
+      else
+        call('SETRANGE', key, '0', after)
+      end
+    end
+
+    return shelf
+  end
+
+  return evaluate, refund, prepare, open
 end

@@ -1,12 +1,16 @@
 -- The long way, for everything else.
-if places and keys == KEYS then
+if (places or together) and keys == KEYS then
   keys = {}
-  for index = 1, charges do keys[index] = KEYS[places[index]] end
+  for index = 1, charges do
+    keys[index] = KEYS[places and places[index] or (index - 1 - (index - 1) % planned) / planned + 1]
+  end
 end
 
--- By key what a bucket holds now, if that is something else than it held: false for one that is
+-- By key what a window or log holds now, if that is something else than it held: false for one that is
 -- forgotten. The keys in the order they came to it, and the lifetimes to be set.
 local current, changed, lives = {}, {}, {}
+-- By key the shelf of buckets that lie together there (bucket.lua).
+local shelves = {}
 refusals = refusals or {}
 
 local makers = {
@@ -19,8 +23,8 @@ local makers = {
 local made = {}
 
 local function shape_of(text)
-  local algorithm, op, enforcement, group, limit, period, capacity, slack, least, most, at,
-    start, finish = unpacked(SHAPE, text)
+  local algorithm, op, enforcement, group, limit, period, capacity, least, most, at, start, finish =
+    unpacked(SHAPE, text)
   local make = made[algorithm]
   if not make then
     make = { makers[algorithm]() }
@@ -30,10 +34,10 @@ local function shape_of(text)
     op = op, enforcement = enforcement, group = group, is_log = algorithm == SLIDING_LOG,
     -- A leaky bucket gives nothing back: the places behind it were promised.
     refundable = algorithm ~= LEAKY_BUCKET,
-    limit = limit, period = period, capacity = capacity, slack = slack,
+    limit = limit, period = period, capacity = capacity, slack = slack_of(period),
     least = least, most = most, at = at,
     calendar = finish > 0, start = start, finish = finish,
-    evaluate = make[1], refund = make[2],
+    evaluate = make[1], refund = make[2], open = make[4],
   }
   if make[3] then make[3](shape) end
   return shape
@@ -49,10 +53,13 @@ for index = 1, shapes_sent do
   logs = logs or shape.is_log
 end
 
-local function remember(key, value, life)
+-- What a bucket is to hold; `life` is the lifetime its key is to have, of one on a shelf whether it is
+-- to have another.
+local function remember(shape, key, value, life)
+  if shape.open then return shelves[key].put(shape.period, value, life) end
   if current[key] == nil then changed[#changed + 1] = key end
   current[key] = value
-  if life then lives[key] = life end
+  if value and life then lives[key] = life end
 end
 
 -- Reads what is not decided yet. Logs are read when their turn comes, and seldom whole.
@@ -74,10 +81,10 @@ else
   for place, value in ipairs(values) do held[numbers[place]] = value end
 end
 
--- Of the set at hand: its number, its first charge, what its takes would write, whether it is
+-- Of the set at hand: its number, its first charge, what its takes would write and where, whether it is
 -- refused, and for each group whether any member fits.
 local set, first = sets + 1, done + 1
-local values, lifetimes, refused, groups = {}, {}, false, nil
+local values, lifetimes, asked, refused, groups = {}, {}, {}, false, nil
 
 for index = done + 1, charges do
   local high, low = 128, 0
@@ -88,24 +95,28 @@ for index = done + 1, charges do
   local shape, key = shapes[high % 128 * 256 + low], keys[index]
   local value = current[key]
   if value == nil then value = held[index] end
+  if shape.open then
+    shelves[key] = shelves[key] or shape.open(value)
+    value = shelves[key][shape.period] or false
+  end
   local op, seen, fits = shape.op, value, true
   if op <= PEEK then
     local after, life, log
     fits, after, life, log = shape.evaluate(shape, value, key)
     -- Assigning nil would make room for it.
-    if after then values[index] = after end
+    if after then values[index], asked[index] = after, shape end
     if life then lifetimes[index] = life end
     if shape.is_log then seen = log end
   elseif op == RESET then
     seen = false
-    remember(key, false)
+    remember(shape, key, false, true)
   elseif shape.refundable then
     local after, life, log = shape.refund(shape, value, key)
     if shape.is_log then seen = log end
     if type(after) == 'function' then
       after()
     elseif after ~= nil then
-      remember(key, after, life)
+      remember(shape, key, after, life)
     end
   end
   -- Never nil, which would cut the reply short.
@@ -129,10 +140,7 @@ for index = done + 1, charges do
         if logs and type(value) == 'function' then
           value()
         elseif value then
-          local key = keys[taken]
-          if current[key] == nil then changed[#changed + 1] = key end
-          current[key] = value
-          if lifetimes[taken] then lives[key] = lifetimes[taken] end
+          remember(asked[taken], keys[taken], value, lifetimes[taken])
         end
       end
     end
@@ -151,6 +159,7 @@ for index = 1, #changed do
     call('SETRANGE', key, '0', value)
   end
 end
+for key, shelf in pairs(shelves) do shelf.close(key) end
 held[charges + 1] = now
 for index = 1, #refusals do held[charges + 1 + index] = refusals[index] end
 return held

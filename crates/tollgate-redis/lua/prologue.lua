@@ -1,14 +1,15 @@
 -- Decides a batch of charge sets, each all or nothing, at one instant of this server's clock.
 --
--- KEYS   the buckets of the charges, set after set, charge after charge; none comes twice in a set.
---        Where there are places, each bucket of the batch once.
+-- KEYS   where the buckets of the charges lie, set after set, charge after charge. Where there are
+--        places each key comes once, and where sets lie together each set's.
 -- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
 --        set is one charge of a bucket of its own, all are of one shape, and TIME is to be read:
---        ·   the places, where some bucket comes again or sets are not all alike: the number of each
+--        ·   the places, where some key comes again or sets are not all alike: the number of each
 --            charge's key, from 1, in two bytes. The caller finds out more cheaply than it could be here
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
 --            lower ones number its shape from 0. One that is shorter than the charges is repeated: it
---            says of one set what is true of all. Bit 14 of the first says that there are places
+--            says of one set what is true of all. Bit 14 of the first says that there are places, bit 13
+--            that sets lie together: the charges of each have one key, which no other set has
 --        ·   the instant in µs, for tests; '' to read TIME
 -- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
 --        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
@@ -39,9 +40,8 @@
 -- which is x − ⌊x/d⌋·d, is exact, and (x − x % d)/d is the integer quotient.
 --
 -- Lifetimes. Every key that is written has one: until its state is stale, and then the slack of its
--- shape, so that a clock set back by as much still finds it. Where a write does not move that
--- instant, SETRANGE leaves the lifetime as it is, at less than half the cost of SET with one. The
--- slack of a key never changes, for it follows from the period, which is part of the name.
+-- period, so that a clock set back by as much still finds it. Where a write does not move that
+-- instant, SETRANGE leaves the lifetime as it is, at less than half the cost of SET with one.
 --
 -- Values are packed unsigned integers, little-endian: instants and counts of 7 bytes unless stated
 -- otherwise. Only fixed windows are usually a number. What no algorithm would have written, a value of
@@ -55,10 +55,10 @@
 local call, byte, floor = redis.call, string.byte, math.floor
 local pack, unpacked, unpack, type = struct.pack, struct.unpack, unpack, type
 
--- Algorithm, op, enforcement, group; limit, period, capacity, slack of the lifetime, the least and the
--- most units, and the instant they were taken at, of a refund; of a calendar, where the present
--- window begins and ends. Integers all, as doubles.
-local SHAPE = '<BBBBddddddddd'
+-- Algorithm, op, enforcement, group; limit, period, capacity, the least and the most units, and the
+-- instant they were taken at, of a refund; of a calendar, where the present window begins and ends.
+-- Integers all, as doubles.
+local SHAPE = '<BBBBdddddddd'
 local TAKE, PEEK, REFUND, RESET = 1, 2, 3, 4
 local MOST_EXACT = 9007199254740991
 local ENFORCE, SHADOW, ANY_OF = 1, 2, 3
@@ -66,12 +66,17 @@ local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1,
 
 -- The plan, and how many charges it is of; none where each set is one charge of the first shape.
 local plan, planned = nil, 1
--- The bucket of each charge, but where there are places: then those, until somebody needs the keys.
-local keys, places, charges = KEYS, nil, #KEYS
+-- The key of each charge, but where there are places, or sets lie together: then until somebody needs
+-- them.
+local keys, places, together, charges = KEYS, nil, false, #KEYS
 local shapes_sent, given = #ARGV, ''
 if shapes_sent > 1 then
   plan, given = { byte(ARGV[shapes_sent - 1], 1, -1) }, ARGV[shapes_sent]
   planned, shapes_sent = #plan / 2, shapes_sent - 2
+  if plan[1] and plan[1] % 64 >= 32 then
+    plan[1] = plan[1] - 32
+    together, charges = true, #KEYS * planned
+  end
   if plan[1] and plan[1] % 128 >= 64 then
     plan[1] = plan[1] - 64
     charges = #ARGV[shapes_sent] / 2
@@ -93,6 +98,14 @@ local function lifetime(instant)
   return string.format('%d', floor((instant - now) / 1000) + 1)
 end
 
+-- How long a key outlives its state at least: a period, within bounds. It is also how seldom the
+-- lifetime of a busy bucket is written anew.
+local function slack_of(period)
+  if period < 10000000 then return 10000000 end
+  if period > 60000000 then return 60000000 end
+  return period
+end
+
 -- What each bucket held, by the number of the charge, and with the rest of the reply behind it.
 local held = {}
 -- The numbers of the sets that were refused, in their order; absent while there is none.
@@ -106,4 +119,9 @@ local UNITS, WINDOWS, AHEAD = 134217728, 67108863, 33554432
 -- A bucket's debt of whole microseconds under a limit below 2^32: when it is clear, how long before
 -- that it was written, and the limit. Doubles are read and written in half the time of integers.
 local WHOLE, WHOLE_LENGTH = '<ddI4', 20
+
+-- Buckets of one key lie together in one value, whatever their periods, for what costs most is finding
+-- a key and writing to it: records of the period and what there is to say of the bucket. Those whose
+-- debt is whole:
+local RECORD, RECORD_LENGTH = '<dddI4', 28
 

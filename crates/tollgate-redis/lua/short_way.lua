@@ -6,7 +6,7 @@
 local done, sets = 0, 0
 
 if charges > 0 then
-  local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most, _, _,
+  local algorithm, op, enforcement, _, limit, period, capacity, least, most, _, _,
     finish = unpacked(SHAPE, ARGV[1])
   local usual = op == TAKE and enforcement == ENFORCE and least == most and most <= capacity
 
@@ -55,7 +55,7 @@ if charges > 0 then
         keys[index] = after
       end
     end
-    local ends = (number + 1) * period + slack
+    local ends = (number + 1) * period + slack_of(period)
     if pcall(count, call, keys, charges, base, limit, most, lifetime, ends, UNITS, WINDOWS, AHEAD,
       MOST_EXACT) then
       done, held = charges, keys
@@ -66,18 +66,21 @@ if charges > 0 then
     sets = done
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
-    local cost, full = most * (period / limit), capacity * (period / limit)
-    -- What the plan says of each step: limit, cost, full and slack of its shape, and whether it ends a set.
+    local cost, full, slack = most * (period / limit), capacity * (period / limit), slack_of(period)
+    -- What the plan says of each step: limit, cost, full, period and slack of its shape, and whether it
+    -- ends a set.
     local steps, ends
     if plan then
-      local shapes = { [0] = { limit, cost, full, slack } }
+      local shapes = { [0] = { limit, cost, full, period, slack } }
       for index = 2, shapes_sent do
-        local algorithm, op, enforcement, _, limit, period, capacity, slack, least, most =
+        local algorithm, op, enforcement, _, limit, period, capacity, least, most =
           unpacked(SHAPE, ARGV[index])
         usual = usual and op == TAKE and enforcement == ENFORCE and least == most
           and most <= capacity and algorithm >= TOKEN_BUCKET and period % limit == 0
           and limit < 4294967296
-        shapes[index - 1] = { limit, most * (period / limit), capacity * (period / limit), slack }
+        shapes[index - 1] = {
+          limit, most * (period / limit), capacity * (period / limit), period, slack_of(period),
+        }
       end
       steps, ends = {}, {}
       for step = 1, planned do
@@ -86,119 +89,143 @@ if charges > 0 then
       end
     end
 
-    if usual and not places then
-      -- Sets that are alike, of buckets that come once: decided step by step, so that all of one shape
-      -- follow each other. A set of one charge is written at once; others when all are decided, in a
-      -- second go, and none of them if anything unusual turns up. Of a value what is clear is nothing,
-      -- whatever it is, so only a debt is looked at more closely.
-      held = call('MGET', unpack(KEYS))
-      -- The first charge that is not decided here. Go 1 looks and decides, go 2 writes; sets of one
-      -- charge do both in go 2.
-      local denied, odd
-      for go = planned > 1 and 1 or 2, 2 do
-        local looks, writes = go == 1 or planned == 1, go == 2
-        for step = 1, planned do
-          if plan then limit, cost, full, slack = unpack(steps[step]) end
-          for index = step, charges, planned do
-            local known, lasts = held[index], cost
-            if looks then
-              if not known then
-                known = 0
-              elseif #known == WHOLE_LENGTH then
-                local lasted, under
-                known, lasted, under = unpacked(WHOLE, known)
-                if under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
-                  or known > MOST_EXACT or lasted < 0 or lasted > known) then odd = index break end
-              else
-                odd = index break
-              end
-              held[index] = known
-            end
-            if known > now then lasts = known - now + cost end
-            if lasts > full then
-              denied = denied or {}
-              denied[(index - step) / planned + 1] = true
-            elseif writes and not (denied and denied[(index - step) / planned + 1]) then
-              -- What is clear later than what was there, but before the next line of those that
-              -- lifetimes end on (bucket.lua), lives as long.
-              local clear = now + lasts
-              local line = clear - clear % slack
-              if known >= line and known > 0 then
-                call('SETRANGE', keys[index], '0', pack('<dd', clear, lasts))
-              else
-                call('SET', keys[index], pack(WHOLE, clear, lasts, limit), 'PX',
-                  lifetime(line + 2 * slack))
-              end
-            end
+    if usual and (together or planned == 1 and not places) then
+      -- Sets that are alike, each of one key that comes once: decided and written one after the other.
+      -- Of a value what is clear is nothing, whatever it is, so only a debt is looked at more closely.
+      local stored = call('MGET', unpack(KEYS))
+      held = stored
+      local fields, format = nil, RECORD
+      if planned > 1 then
+        held, fields, format = {}, {}, '<' .. string.rep('dddI4', planned)
+      end
+      for set = 1, #KEYS do
+        local value = stored[set]
+        local sound = not value or #value == planned * RECORD_LENGTH
+        -- Whether a lifetime is to be set, and until when; and of the last charge, what is to be stored.
+        local refused, moves, last, clear, lasts = false, false, 0, 0, 0
+        for step = 1, sound and planned or 0 do
+          if fields then limit, cost, full, period, slack = unpack(steps[step]) end
+          local known = 0
+          if value then
+            local whose, lasted, under
+            whose, known, lasted, under = unpacked(RECORD, value, (step - 1) * RECORD_LENGTH + 1)
+            if whose ~= period or under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+              or known > MOST_EXACT or lasted < 0 or lasted > known) then sound = false break end
+          end
+          held[done + step] = known
+          lasts = cost
+          if known > now then lasts = known - now + cost end
+          if lasts > full then refused = true end
+          -- What is clear later than what was there, but before the next line of those that lifetimes
+          -- end on (bucket.lua), lives as long.
+          clear = now + lasts
+          local line = clear - clear % slack
+          if known < line or known <= 0 then moves = true end
+          if line + 2 * slack > last then last = line + 2 * slack end
+          if fields then
+            local field = 4 * step
+            fields[field - 3], fields[field - 2], fields[field - 1], fields[field] =
+              period, clear, lasts, limit
           end
         end
-        -- Of sets of several charges none is, then.
-        if odd and planned > 1 then odd = 1 break end
-      end
-      done = odd and odd - 1 or charges
-      sets = done / planned
-      for set = 1, denied and sets or 0 do
-        if denied[set] then
+        if not sound then break end
+        if refused then
           refusals = refusals or {}
           refusals[#refusals + 1] = set
+        elseif moves then
+          call('SET', KEYS[set], fields and pack(format, unpack(fields))
+            or pack(RECORD, period, clear, lasts, limit), 'PX', lifetime(last))
+        elseif fields then
+          call('SETRANGE', KEYS[set], '0', pack(format, unpack(fields)))
+        else
+          call('SETRANGE', KEYS[set], '8', pack('<dd', clear, lasts))
         end
+        done, sets = done + planned, set
       end
 
     elseif usual then
-      -- Any other sets: one after the other in memory, then each bucket is written once. By place,
-      -- when what was stored is clear, 0 for nothing, once it was looked at; when it is with what was
-      -- taken since; and the shape of the first charge, which has the limit of all.
-      local stored, clears, kinds = call('MGET', unpack(KEYS)), {}, {}
-      held = { unpack(places) }
+      -- Any other sets: one after the other in memory, then each key is written once. Of the key at a
+      -- place the first bucket has the number of the place, and each further one #KEYS more. By number,
+      -- the bucket's period and limit; when what was stored is clear, 0 for nothing, and how long before
+      -- that it was written; and when it is clear with what was taken since. By charge, the number of
+      -- its bucket.
+      local stored, count = call('MGET', unpack(KEYS)), #KEYS
+      local periods, limits, befores, spans, clears = {}, {}, {}, {}, {}
+      local numbers = { unpack(places or KEYS) }
+      held = { unpack(numbers) }
       local first, looked, step, refused = 1, 0, 0, false
       for index = 1, charges do
         step = step % planned + 1
-        local shape, place = steps[step], places[index]
-        local known, lasts = clears[place], shape[2]
-        if known then
-          if kinds[place][1] ~= shape[1] then break end
-        else
-          known = stored[place]
-          if not known then
-            known = 0
-          elseif #known == WHOLE_LENGTH then
-            local lasted, under
-            known, lasted, under = unpacked(WHOLE, known)
-            if under ~= shape[1] or not (known <= now) and (known % 1 + lasted % 1 ~= 0
-              or known > MOST_EXACT or lasted < 0 or lasted > known) then break end
-          else
-            break
+        local limit, cost, full, period = unpack(steps[step], 1, 4)
+        local number = places and places[index] or index
+        local value, sound = stored[number], true
+        if value then
+          sound = #value % RECORD_LENGTH == 0
+          for record = 1, sound and #value or 0, RECORD_LENGTH do
+            local at = number + (record - 1) / RECORD_LENGTH * count
+            local whose, known, lasted, under = unpacked(RECORD, value, record)
+            sound = sound and whose >= 1 and (known <= now or known % 1 + lasted % 1 == 0
+              and known <= MOST_EXACT and lasted >= 0 and lasted <= known)
+            periods[at], limits[at], befores[at], spans[at], clears[at] =
+              whose, under, known, lasted, known
           end
-          stored[place], kinds[place] = known, shape
+          stored[number] = false
         end
-        held[index] = known
-        if known > now then lasts = known - now + lasts end
-        if lasts > shape[3] then refused = true end
-        clears[place] = now + lasts
+        while periods[number] and periods[number] ~= period do number = number + count end
+        if not periods[number] then
+          periods[number], limits[number], befores[number], clears[number] = period, limit, 0, 0
+        end
+        if not sound or limits[number] ~= limit then break end
+        local known, lasts = clears[number], cost
+        numbers[index], held[index] = number, known
+        if known > now then lasts = known - now + cost end
+        if lasts > full then refused = true end
+        clears[number] = now + lasts
         looked = index
         if ends[step] then
           sets = sets + 1
           if refused then
             refusals = refusals or {}
             refusals[#refusals + 1] = sets
-            for charge = first, index do clears[places[charge]] = held[charge] end
+            for charge = first, index do clears[numbers[charge]] = held[charge] end
             refused = false
           end
           done, first = index, index + 1
         end
       end
       -- A set that was not decided to its end has taken nothing.
-      for charge = first, looked do clears[places[charge]] = held[charge] end
-      for place = 1, #KEYS do
-        local clear, known = clears[place], stored[place]
-        if clear and clear ~= known then
-          local shape = kinds[place]
-          local line = clear - clear % shape[4]
-          if known >= line and known > 0 then
-            call('SETRANGE', KEYS[place], '0', pack('<dd', clear, clear - now))
+      for charge = first, looked do clears[numbers[charge]] = held[charge] end
+      local fields, formats = {}, { RECORD }
+      for place = 1, count do
+        local number, size, changed, moves, last = place, 0, false, false, 0
+        while periods[number] do
+          local period, before, clear = periods[number], befores[number], clears[number]
+          local slack = slack_of(period)
+          local line = clear - clear % slack
+          local lasts = spans[number]
+          if clear ~= before then
+            changed, lasts = true, clear - now
+            if before < line or before <= 0 then moves = true end
+          end
+          if line + 2 * slack > now then
+            local field = 4 * size
+            size = size + 1
+            fields[field + 1], fields[field + 2], fields[field + 3], fields[field + 4] =
+              period, clear, lasts, limits[number]
+            if line + 2 * slack > last then last = line + 2 * slack end
           else
-            call('SET', KEYS[place], pack(WHOLE, clear, clear - now, shape[1]), 'PX',
-              lifetime(line + 2 * shape[4]))
+            moves = true
+          end
+          number = number + count
+        end
+        if changed then
+          local format = formats[size] or '<' .. string.rep('dddI4', size)
+          formats[size] = format
+          local value = pack(format, unpack(fields, 1, 4 * size))
+          if moves then
+            call('SET', KEYS[place], value, 'PX', lifetime(last))
+          else
+            call('SETRANGE', KEYS[place], '0', value)
           end
         end
       end

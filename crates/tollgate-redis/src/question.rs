@@ -2,19 +2,12 @@
 
 use smallvec::SmallVec;
 use tollgate::quota::{Calendar, CalendarWindow};
-use tollgate::{
-    Algorithm, Charge, ChargeSet, Enforcement, MAX_EXACT, Meter, Op, Prefix, Timestamp,
-};
+use tollgate::{Algorithm, Charge, ChargeSet, Enforcement, MAX_EXACT, Op, Prefix, Timestamp};
 
 use crate::slot::slot;
 
-/// The least and the most that [`slack`] is, in µs. It is also how seldom the lifetime of a busy bucket
-/// is written anew.
-const LEAST_SLACK: u64 = 10_000_000;
-const MOST_SLACK: u64 = 60_000_000;
-
 /// Numbers in a packed [`Shape`].
-const NUMBERS: usize = 9;
+const NUMBERS: usize = 8;
 
 /// The bytes of each: integers up to 2^53 as doubles, which is what the script calculates in and
 /// reads in half the time of integers.
@@ -106,7 +99,6 @@ impl Shape {
             meter.limit(),
             meter.period().as_micros(),
             meter.capacity(),
-            slack(meter),
             cost(least),
             cost(most),
             at,
@@ -141,10 +133,4 @@ const fn code(algorithm: Algorithm) -> u8 {
         Algorithm::TokenBucket => 4,
         Algorithm::LeakyBucket => 5,
     }
-}
-
-/// How long a bucket's key outlives its state at least, in µs: a period, within bounds. It may follow
-/// only from what the key is named by, for the script finds out by it how long a key lives already.
-fn slack(meter: &Meter) -> u64 {
-    meter.period().as_micros().clamp(LEAST_SLACK, MOST_SLACK)
 }

@@ -42,6 +42,10 @@ const LAST: u16 = 1 << 15;
 /// Marks the first charge of a batch of which it is said where each charge's bucket is.
 const PLACES: u16 = 1 << 14;
 
+/// Marks the first charge of a batch of sets that lie together: all charges of each have one key, which no
+/// other set has.
+const TOGETHER: u16 = 1 << 13;
+
 /// The shapes of a command, in the order of their numbers.
 type Shapes<'q> = SmallVec<[&'q Shape; 4]>;
 
@@ -84,12 +88,20 @@ pub(crate) fn encode(form: Form, clock: ScriptClock, questions: &[Question]) -> 
     if alike {
         plan.truncate(set);
     }
-    let Buckets { names, places } = Buckets::of(questions, charges);
-    // Where every charge of sets that are alike has a bucket of its own, that goes without saying.
+    let Keys { names, places } = Keys::of(questions, charges);
+    // Where every charge of sets that are alike has a key of its own, or every set, that goes without
+    // saying.
     let mut said = None;
     if let (Some(first), true) = (plan.first_mut(), names.len() < charges || !alike) {
-        *first |= PLACES;
-        said = Some(places);
+        let of_their_own = |(set, places): (usize, &[u16])| {
+            places.iter().all(|&place| usize::from(place) == set + 1)
+        };
+        if alike && places.chunks(set).enumerate().all(of_their_own) {
+            *first |= TOGETHER;
+        } else {
+            *first |= PLACES;
+            said = Some(places);
+        }
     }
     let (name, script) = match form {
         Form::Sha => ("EVALSHA", DIGEST.as_str()),
@@ -153,16 +165,16 @@ impl Encoded {
     }
 }
 
-/// The buckets of a batch, each once, and for each charge the number of its own, from 1. Told apart
+/// The keys of a batch, each once, and for each charge the number of its own, from 1. Told apart
 /// here and not by the server, which has less time.
-struct Buckets<'q> {
+struct Keys<'q> {
     names: SmallVec<[&'q [u8]; 4]>,
     places: SmallVec<[u16; 4]>,
 }
 
-impl<'q> Buckets<'q> {
+impl<'q> Keys<'q> {
     fn of(questions: &'q [Question], charges: usize) -> Self {
-        let mut buckets = Self {
+        let mut keys = Self {
             names: SmallVec::with_capacity(charges),
             places: SmallVec::with_capacity(charges),
         };
@@ -171,16 +183,16 @@ impl<'q> Buckets<'q> {
         let (most, hasher) = (numbers.len() - 1, &*HASHER);
         for (name, _) in questions.iter().flat_map(Question::charges) {
             let mut at = hasher.one(hasher.ends(name)) as usize & most;
-            while numbers[at] != 0 && buckets.names[usize::from(numbers[at]) - 1] != name {
+            while numbers[at] != 0 && keys.names[usize::from(numbers[at]) - 1] != name {
                 at = (at + 1) & most;
             }
             if numbers[at] == 0 {
-                buckets.names.push(name);
-                numbers[at] = u16::try_from(buckets.names.len()).expect("a batch has few charges");
+                keys.names.push(name);
+                numbers[at] = u16::try_from(keys.names.len()).expect("a batch has few charges");
             }
-            buckets.places.push(numbers[at]);
+            keys.places.push(numbers[at]);
         }
-        buckets
+        keys
     }
 }
 
@@ -192,7 +204,7 @@ fn number_of<'q>(shape: &'q Shape, shapes: &mut Shapes<'q>) -> u16 {
     if known.is_none() {
         shapes.push(shape);
     }
-    let number = u16::try_from(number).ok().filter(|&number| number < PLACES);
+    let number = u16::try_from(number).ok().filter(|&number| number < TOGETHER);
     number.expect("a batch has at most 4,000 charges")
 }
 

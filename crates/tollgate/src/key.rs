@@ -22,17 +22,21 @@
 //! as `%XX`, so two different subjects never share a bucket, whatever their values contain. The
 //! scope keeps the two kinds apart: no key made by hand equals a rule's.
 //!
-//! A store in another process knows a bucket by its *name* ([`Prefix::name`]), which has all of it in
-//! one text:
+//! A store in another process knows by a *name* ([`Prefix::name`]) where a bucket lies, which has all of
+//! it in one text:
 //!
 //! ```text
-//! tollgate:{user=42}:per-user:tb:60s            of a rule: all axes in the braces
+//! tollgate:{user=42}:per-user:fw:60s            of a rule: all axes in the braces
 //! tollgate:{tenant=acme}:plan:sw:60s:user=42    of one colocated by tenant
 //! tollgate:{}:everybody:fw:1s                   of one without axes
 //! tollgate:{user:42}::sl:900s                   by hand: no rule
+//! tollgate:{user=42}:per-user:tb                token buckets of all periods
 //! └──┬───┘ └───┬───┘ └─┬─┘ │  └ period
 //!  prefix     tag     rule └ algorithm
 //! ```
+//!
+//! All but the period of token and leaky buckets: those of one key lie together, so that a store
+//! decides `10/s; 1000/h; 5000/day` about a user in one place.
 //!
 //! Braces stand nowhere else, so the tag is what Redis Cluster chooses a slot by: buckets of one
 //! subject lie together (of one tenant, with [`colocate`](crate::Rule::colocate)), those of different
@@ -219,7 +223,7 @@ fn short(range: Range<usize>) -> Option<(u16, u16)> {
 /// let prefix: Prefix = "shop".parse()?;
 /// let meter = Meter::new("100/min".parse()?, Algorithm::TokenBucket)?;
 /// let key = Key::of_rule("per-user", [("user", "42")]);
-/// assert_eq!(prefix.name(&key, &meter), b"shop:{user=42}:per-user:tb:60s");
+/// assert_eq!(prefix.name(&key, &meter), b"shop:{user=42}:per-user:tb");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -229,7 +233,8 @@ impl Prefix {
     /// The longest prefix, in bytes.
     pub const MAX: usize = 64;
 
-    /// The name of the bucket that `key` and `meter` belong to; another for every other bucket.
+    /// The name of where the bucket lies that `key` and `meter` belong to: another for every other bucket,
+    /// but for token buckets of one key whose periods differ, and leaky ones.
     pub fn name(&self, key: &Key<'_>, meter: &Meter) -> Vec<u8> {
         let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 32);
         name.extend_from_slice(self.0.as_bytes());
@@ -243,8 +248,10 @@ impl Prefix {
         name.extend_from_slice(key.scope());
         name.push(b':');
         name.extend_from_slice(short_name(meter.algorithm()));
-        name.push(b':');
-        spell_period(meter.period(), &mut name);
+        if !lie_together(meter.algorithm()) {
+            name.push(b':');
+            spell_period(meter.period(), &mut name);
+        }
         name.extend_from_slice(before);
         name.extend_from_slice(after);
         name
@@ -431,6 +438,11 @@ const fn short_name(algorithm: Algorithm) -> &'static [u8] {
     }
 }
 
+/// Whether buckets of one key that differ in their periods have one name.
+const fn lie_together(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
+}
+
 /// A period within a name: in seconds, or in the largest smaller unit that it is a multiple of.
 fn spell_period(period: Period, into: &mut Vec<u8>) {
     if let Some(calendar) = period.as_calendar() {
@@ -511,11 +523,13 @@ mod tests {
     fn a_name_says_everything_that_makes_a_bucket() {
         let key = Key::of_rule("per-route", [("route", "/search"), ("user", "42")]);
         for (quota, algorithm, expected) in [
-            ("9/min", Algorithm::TokenBucket, "tollgate:{route=/search:user=42}:per-route:tb:60s"),
+            ("9/min", Algorithm::TokenBucket, "tollgate:{route=/search:user=42}:per-route:tb"),
+            ("9/h", Algorithm::TokenBucket, "tollgate:{route=/search:user=42}:per-route:tb"),
+            ("9/min", Algorithm::LeakyBucket, "tollgate:{route=/search:user=42}:per-route:lb"),
             (
                 "9/250ms",
-                Algorithm::LeakyBucket,
-                "tollgate:{route=/search:user=42}:per-route:lb:250ms",
+                Algorithm::FixedWindow,
+                "tollgate:{route=/search:user=42}:per-route:fw:250ms",
             ),
             (
                 "9/day",

@@ -131,8 +131,15 @@ fn is_the_same(algorithm: Algorithm) {
             let at = Timestamp::from_micros(now);
             if let Some((wish, what)) = round.foreign {
                 let (key, meter) = (wish.key(trace), wish.meter(algorithm));
-                replace(&server, &Prefix::default().name(&key.as_str().into(), &meter), what);
-                pure.forget(&key, &meter);
+                let name = |meter: &Meter| Prefix::default().name(&key.as_str().into(), meter);
+                replace(&server, &name(&meter), what);
+                let periods = (0..QUOTAS.len()).map(|period| Wish { period, ..wish });
+                for other in periods.map(|wish| wish.meter(algorithm)) {
+                    // Whatever lies there is gone.
+                    if name(&other) == name(&meter) {
+                        pure.forget(&key, &other);
+                    }
+                }
             }
             let sets: Vec<ChargeSet<'_>> = round
                 .sets
