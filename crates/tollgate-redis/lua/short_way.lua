@@ -67,11 +67,10 @@ if charges > 0 then
 
   elseif usual and algorithm >= TOKEN_BUCKET and period % limit == 0 and limit < 4294967296 then
     local cost, full, slack = most * (period / limit), capacity * (period / limit), slack_of(period)
-    -- What the plan says of each step: limit, cost, full, period and slack of its shape, and whether it
-    -- ends a set.
-    local steps, ends
+    -- Of each step of a set: limit, cost, full, period and slack of its shape, and whether it is the last.
+    local steps, ends = { { limit, cost, full, period, slack } }, { true }
     if plan then
-      local shapes = { [0] = { limit, cost, full, period, slack } }
+      local shapes = { [0] = steps[1] }
       for index = 2, shapes_sent do
         local algorithm, op, enforcement, _, limit, period, capacity, least, most =
           unpacked(SHAPE, ARGV[index])
@@ -82,104 +81,141 @@ if charges > 0 then
           limit, most * (period / limit), capacity * (period / limit), period, slack_of(period),
         }
       end
-      steps, ends = {}, {}
       for step = 1, planned do
         local high = plan[2 * step - 1]
         steps[step], ends[step] = shapes[high % 128 * 256 + plan[2 * step]], high >= 128
       end
     end
 
-    if usual and (together or planned == 1 and not places) then
-      -- Sets that are alike, each of one key that comes once: decided and written one after the other.
-      -- Of a value what is clear is nothing, whatever it is, so only a debt is looked at more closely.
-      local stored = call('MGET', unpack(KEYS))
+    -- Of a value what is clear is nothing, whatever it is, so only a debt is looked at more closely. What
+    -- is clear later than what was there, but before the next line of those that lifetimes end on
+    -- (bucket.lua), lives as long.
+    local stored = usual and call('MGET', unpack(KEYS))
+    if usual and planned == 1 and not places then
+      -- Sets of one charge, and each key comes once: decided and written one after the other.
       held = stored
-      local fields, format = nil, RECORD
-      if planned > 1 then
-        held, fields, format = {}, {}, '<' .. string.rep('dddI4', planned)
+      for index = 1, charges do
+        local known, lasts = held[index], cost
+        if not known then
+          known = 0
+        elseif #known == RECORD_LENGTH then
+          local whose, lasted, under
+          whose, known, lasted, under = unpacked(RECORD, known)
+          if whose ~= period or under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+            or known > MOST_EXACT or lasted < 0 or lasted > known) then break end
+        else
+          break
+        end
+        held[index] = known
+        if known > now then lasts = known - now + cost end
+        if lasts > full then
+          refusals = refusals or {}
+          refusals[#refusals + 1] = index
+        else
+          local clear = now + lasts
+          local line = clear - clear % slack
+          if known >= line and known > 0 then
+            call('SETRANGE', KEYS[index], '8', pack('<dd', clear, lasts))
+          else
+            call('SET', KEYS[index], pack(RECORD, period, clear, lasts, limit), 'PX',
+              lifetime(line + 2 * slack))
+          end
+        end
+        done = index
       end
+      sets = done
+
+    elseif usual and together then
+      -- Several of one key: the same, where the value has just these in the order of the charges.
+      local fields, format = {}, '<' .. string.rep('dddI4', planned)
       for set = 1, #KEYS do
         local value = stored[set]
         local sound = not value or #value == planned * RECORD_LENGTH
-        -- Whether a lifetime is to be set, and until when; and of the last charge, what is to be stored.
-        local refused, moves, last, clear, lasts = false, false, 0, 0, 0
+        -- Whether a lifetime is to be set, and until when.
+        local refused, moves, last = false, false, 0
         for step = 1, sound and planned or 0 do
-          if fields then limit, cost, full, period, slack = unpack(steps[step]) end
-          local known = 0
+          local shape, known = steps[step], 0
+          local lasts, slack = shape[2], shape[5]
           if value then
             local whose, lasted, under
             whose, known, lasted, under = unpacked(RECORD, value, (step - 1) * RECORD_LENGTH + 1)
-            if whose ~= period or under ~= limit or not (known <= now) and (known % 1 + lasted % 1 ~= 0
-              or known > MOST_EXACT or lasted < 0 or lasted > known) then sound = false break end
+            if whose ~= shape[4] or under ~= shape[1] or not (known <= now)
+              and (known % 1 + lasted % 1 ~= 0 or known > MOST_EXACT or lasted < 0 or lasted > known)
+            then sound = false break end
           end
           held[done + step] = known
-          lasts = cost
-          if known > now then lasts = known - now + cost end
-          if lasts > full then refused = true end
-          -- What is clear later than what was there, but before the next line of those that lifetimes
-          -- end on (bucket.lua), lives as long.
-          clear = now + lasts
+          if known > now then lasts = known - now + lasts end
+          if lasts > shape[3] then refused = true end
+          local clear = now + lasts
           local line = clear - clear % slack
           if known < line or known <= 0 then moves = true end
           if line + 2 * slack > last then last = line + 2 * slack end
-          if fields then
-            local field = 4 * step
-            fields[field - 3], fields[field - 2], fields[field - 1], fields[field] =
-              period, clear, lasts, limit
-          end
+          local field = 4 * step
+          fields[field - 3], fields[field - 2], fields[field - 1], fields[field] =
+            shape[4], clear, lasts, shape[1]
         end
         if not sound then break end
         if refused then
           refusals = refusals or {}
           refusals[#refusals + 1] = set
         elseif moves then
-          call('SET', KEYS[set], fields and pack(format, unpack(fields))
-            or pack(RECORD, period, clear, lasts, limit), 'PX', lifetime(last))
-        elseif fields then
-          call('SETRANGE', KEYS[set], '0', pack(format, unpack(fields)))
+          call('SET', KEYS[set], pack(format, unpack(fields)), 'PX', lifetime(last))
         else
-          call('SETRANGE', KEYS[set], '8', pack('<dd', clear, lasts))
+          call('SETRANGE', KEYS[set], '0', pack(format, unpack(fields)))
         end
         done, sets = done + planned, set
       end
+    end
 
-    elseif usual then
+    if usual and done < charges then
       -- Any other sets: one after the other in memory, then each key is written once. Of the key at a
       -- place the first bucket has the number of the place, and each further one #KEYS more. By number,
-      -- the bucket's period and limit; when what was stored is clear, 0 for nothing, and how long before
-      -- that it was written; and when it is clear with what was taken since. By charge, the number of
-      -- its bucket.
-      local stored, count = call('MGET', unpack(KEYS)), #KEYS
-      local periods, limits, befores, spans, clears = {}, {}, {}, {}, {}
+      -- when what was stored is clear, 0 for nothing; when it is with what was taken since; how long
+      -- what was stored lasts; and limit, period and slack as in a shape. By charge, the number of its
+      -- bucket.
+      local count, befores, clears, spans, kinds = #KEYS, stored, {}, {}, {}
       local numbers = { unpack(places or KEYS) }
-      held = { unpack(numbers) }
-      local first, looked, step, refused = 1, 0, 0, false
-      for index = 1, charges do
+      held = done == 0 and { unpack(numbers) } or { unpack(held, 1, done) }
+      local first, looked, step, refused = done + 1, done, 0, false
+      for index = first, charges do
         step = step % planned + 1
-        local limit, cost, full, period = unpack(steps[step], 1, 4)
-        local number = places and places[index] or index
-        local value, sound = stored[number], true
-        if value then
-          sound = #value % RECORD_LENGTH == 0
-          for record = 1, sound and #value or 0, RECORD_LENGTH do
-            local at = number + (record - 1) / RECORD_LENGTH * count
-            local whose, known, lasted, under = unpacked(RECORD, value, record)
-            sound = sound and whose >= 1 and (known <= now or known % 1 + lasted % 1 == 0
-              and known <= MOST_EXACT and lasted >= 0 and lasted <= known)
-            periods[at], limits[at], befores[at], spans[at], clears[at] =
-              whose, under, known, lasted, known
+        local shape, number = steps[step], places and places[index] or index
+        if together then number = (index - step) / planned + 1 end
+        local kind, value, lasts = kinds[number], stored[number], shape[2]
+        if not kind and value then
+          local sound = #value % RECORD_LENGTH == 0
+          for start = 1, sound and #value or 0, RECORD_LENGTH do
+            local whose, known, lasted, under = unpacked(RECORD, value, start)
+            if not (whose >= 1) or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+              or known > MOST_EXACT or lasted < 0 or lasted > known) then sound = false break end
+            local at, same = number, whose == shape[4] and under == shape[1]
+            if #value > RECORD_LENGTH then
+              at = number + (start - 1) / RECORD_LENGTH * count
+              spans[at] = lasted
+            end
+            befores[at], clears[at] = known, known
+            kinds[at] = same and shape or { under, 0, 0, whose, slack_of(whose) }
           end
-          stored[number] = false
+          if not sound then break end
+          kind = kinds[number]
         end
-        while periods[number] and periods[number] ~= period do number = number + count end
-        if not periods[number] then
-          periods[number], limits[number], befores[number], clears[number] = period, limit, 0, 0
+        while kind and kind ~= shape and kind[4] ~= shape[4] do
+          number = number + count
+          kind = kinds[number]
         end
-        if not sound or limits[number] ~= limit then break end
-        local known, lasts = clears[number], cost
-        numbers[index], held[index] = number, known
-        if known > now then lasts = known - now + cost end
-        if lasts > full then refused = true end
+        if not kind then
+          -- How long one lasts that was alone until now is not known any more.
+          local last = number - count
+          if last > 0 and befores[last] ~= 0 and not spans[last] then break end
+          befores[number], clears[number], kinds[number] = 0, 0, shape
+        elseif kind ~= shape and kind[1] ~= shape[1] then
+          break
+        end
+        if number > count or not places then numbers[index] = number end
+        local known = clears[number]
+        held[index] = known
+        if known > now then lasts = known - now + lasts end
+        if lasts > shape[3] then refused = true end
         clears[number] = now + lasts
         looked = index
         if ends[step] then
@@ -195,37 +231,45 @@ if charges > 0 then
       end
       -- A set that was not decided to its end has taken nothing.
       for charge = first, looked do clears[numbers[charge]] = held[charge] end
-      local fields, formats = {}, { RECORD }
+      local fields = {}
       for place = 1, count do
-        local number, size, changed, moves, last = place, 0, false, false, 0
-        while periods[number] do
-          local period, before, clear = periods[number], befores[number], clears[number]
-          local slack = slack_of(period)
-          local line = clear - clear % slack
-          local lasts = spans[number]
-          if clear ~= before then
-            changed, lasts = true, clear - now
-            if before < line or before <= 0 then moves = true end
+        local kind, clear, before = kinds[place], clears[place], befores[place]
+        if kinds[place + count] then
+          -- Several: what is long stale goes when the rest is written.
+          local number, size, changed, moves, last = place, 0, false, false, 0
+          while kind do
+            clear, before = clears[number], befores[number]
+            local slack = kind[5]
+            local line = clear - clear % slack
+            if clear ~= before then
+              changed = true
+              if before < line or before <= 0 then moves = true end
+            end
+            if line + 2 * slack > now then
+              fields[size + 1], fields[size + 2], fields[size + 3], fields[size + 4] =
+                kind[4], clear, clear == before and spans[number] or clear - now, kind[1]
+              size = size + 4
+              if line + 2 * slack > last then last = line + 2 * slack end
+            else
+              moves = true
+            end
+            number = number + count
+            kind = kinds[number]
           end
-          if line + 2 * slack > now then
-            local field = 4 * size
-            size = size + 1
-            fields[field + 1], fields[field + 2], fields[field + 3], fields[field + 4] =
-              period, clear, lasts, limits[number]
-            if line + 2 * slack > last then last = line + 2 * slack end
-          else
-            moves = true
-          end
-          number = number + count
-        end
-        if changed then
-          local format = formats[size] or '<' .. string.rep('dddI4', size)
-          formats[size] = format
-          local value = pack(format, unpack(fields, 1, 4 * size))
-          if moves then
+          local value = changed and pack('<' .. string.rep('dddI4', size / 4), unpack(fields, 1, size))
+          if changed and moves then
             call('SET', KEYS[place], value, 'PX', lifetime(last))
-          else
+          elseif changed then
             call('SETRANGE', KEYS[place], '0', value)
+          end
+        elseif kind and clear ~= before then
+          local slack = kind[5]
+          local line = clear - clear % slack
+          if before >= line and before > 0 then
+            call('SETRANGE', KEYS[place], '8', pack('<dd', clear, clear - now))
+          else
+            call('SET', KEYS[place], pack(RECORD, kind[4], clear, clear - now, kind[1]), 'PX',
+              lifetime(line + 2 * slack))
           end
         end
       end

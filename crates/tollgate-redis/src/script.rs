@@ -244,7 +244,7 @@ mod tests {
         let arguments = arguments(&encode(Form::Sha, clock, &questions));
         assert_eq!(arguments[0], b"EVALSHA");
         assert_eq!(arguments[2], b"3");
-        assert_eq!(arguments[5], b"tollgate:{c}::tb:1s");
+        assert_eq!(arguments[5], b"tollgate:{c}::tb");
         assert_eq!(arguments[6..8].iter().map(Vec::len).collect::<Vec<_>>(), [SHAPE; 2]);
         assert_eq!(arguments[8], [0, 1, 0, 2, 0, 3]);
         assert_eq!(arguments[9], [0x40, 0, 0x80, 1, 0x80, 0]);
@@ -262,6 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_several_buckets_is_named_once() {
+        let of = |key| question(&[(key, "5/s"), (key, "9/m")]);
+        let command = arguments(&encode(Form::Sha, ScriptClock::Server, &[of("a"), of("b")]));
+        assert_eq!(command[2], b"2");
+        assert_eq!(command[7..], [&[0x20, 0, 0x80, 1][..], b""]);
+        // Not where another set has it as well, or other buckets of it.
+        let command = arguments(&encode(Form::Sha, ScriptClock::Server, &[of("a"), of("a")]));
+        assert_eq!(command[2], b"1");
+        assert_eq!(command[6..], [&[0, 1, 0, 1, 0, 1, 0, 1][..], &[0x40, 0, 0x80, 1], b""]);
+        let other = question(&[("b", "9/m"), ("b", "5/s")]);
+        let command = arguments(&encode(Form::Sha, ScriptClock::Server, &[of("a"), other]));
+        assert_eq!(command[7], [0, 1, 0, 1, 0, 2, 0, 2]);
+        assert_eq!(command[8], [0x40, 0, 0x80, 1, 0, 1, 0x80, 0]);
+    }
+
+    #[test]
     fn a_bucket_that_comes_again_is_named_once() {
         let again =
             [question(&[("a", "5/s")]), question(&[("b", "5/s")]), question(&[("a", "5/s")])];
@@ -273,7 +289,7 @@ mod tests {
             let mut questions: Vec<Question> =
                 names.iter().map(|name| question(&[(name, "5/s")])).collect();
             questions.push(question(&[("user 1", "5/s")]));
-            let Buckets { names, places } = Buckets::of(&questions, charges + 1);
+            let Keys { names, places } = Keys::of(&questions, charges + 1);
             assert_eq!((names.len(), places.len()), (charges, charges + 1));
             assert!(places[..charges].iter().copied().eq(1..=u16::try_from(charges).unwrap()));
             assert_eq!(places[charges], 2);

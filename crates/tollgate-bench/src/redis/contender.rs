@@ -330,8 +330,15 @@ impl Tollgate {
     }
 
     fn with(server: &Server, remember: Remember, asks: Asks, hot: bool) -> io::Result<Self> {
+        // Contenders do not share buckets, and their names are as long as if they were alone.
+        let prefix = match asks {
+            _ if hot => "toll-hot",
+            Asks::One(_) => "toll-one",
+            Asks::All(_) => "toll-all",
+            Asks::Nested(_) => "toll-few",
+        };
         let builder = RedisStore::builder(&server.url()).map_err(io::Error::other)?;
-        let builder = builder.deadline(PATIENCE);
+        let builder = builder.deadline(PATIENCE).prefix(prefix.parse().map_err(io::Error::other)?);
         let builder = match remember {
             Remember::Yes => builder,
             Remember::No => builder.deny_cache(0),

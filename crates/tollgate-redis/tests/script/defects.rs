@@ -167,7 +167,7 @@ fn one_foreign_key_fails_the_whole_batch() {
         .map(|text| ["SET".to_owned(), text.to_owned()])
         .collect();
     for letter in ["\0", "w", "\u{1}"] {
-        let lengths = [15, 17, 19, 20, 25, 28, 1_023, 1_024, 5_000];
+        let lengths = [15, 17, 19, 20, 25, 28, 36, 56, 64, 1_023, 1_024, 5_040];
         foreign.extend(lengths.map(|length| ["SET".to_owned(), letter.repeat(length)]));
     }
     foreign.extend(["RPUSH", "SADD"].map(|command| [command.to_owned(), "x".to_owned()]));
@@ -233,13 +233,14 @@ fn a_count_is_taken_for_a_window_that_is_far_ahead() {
 
 #[test]
 fn a_debt_from_before_there_was_time_goes_unanswered() {
-    // Of twenty bytes that look like a debt the first eight say that it was clear before 1970.
+    // Of what looks like a debt eight bytes say that it was clear before 1970.
     let server = Server::start();
     let (bare, mut client) = (bare(&server), server.client());
     let meter = meter("10/s", Algorithm::TokenBucket);
     let [theirs, odd] = ["theirs", "odd"].map(|key| Prefix::default().name(&key.into(), &meter));
     for clear in [-1.0, -5.5, f64::MIN, f64::NEG_INFINITY] {
-        let debt = [&f64::to_le_bytes(clear)[..], &[0; 8], &10_u32.to_le_bytes()].concat();
+        let [period, instant] = [1e6, clear].map(f64::to_le_bytes);
+        let debt = [&period[..], &instant, &[0; 8], &10_u32.to_le_bytes()].concat();
         // All of the batch goes the short way, or what comes behind it the long one.
         for behind in ["", "no debt"] {
             client.send(&[b"SET", &theirs[..], &debt]).expect("a reply");

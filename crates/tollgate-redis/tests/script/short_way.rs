@@ -34,7 +34,7 @@ const WINDOWS: [[&str; 4]; 3] = [
 /// What no bucket ever held.
 const FOREIGN: [&[&str]; 5] = [
     &["SET", "a value that is longer than any"],
-    &["SET", "twenty bytes exactly"],
+    &["SET", "twenty-eight bytes, not more"],
     &["SET", "-7"],
     &["RPUSH", "one", "two"],
     &["SET", "9223372036854775807"],

@@ -1,6 +1,6 @@
 //! What is in Redis: lifetimes, what a refusal leaves alone, and how much memory it takes.
 
-use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Key, Meter, Micros, Op, Prefix};
+use tollgate::{Algorithm, Ask, Charge, ChargeSet, Cost, Decision, Key, Meter, Micros, Op, Prefix};
 use tollgate_redis::bare::Batch;
 use tollgate_testkit::conformance::{START, meter, set, units};
 use tollgate_testkit::redis::{Reply, Server};
@@ -38,6 +38,91 @@ fn every_write_sets_a_lifetime_that_covers_the_state() {
         }
     }
     assert_eq!(server.keys_without_expiry(), [""; 0]);
+}
+
+/// Quotas that go the short way, and some that do not because units last no whole microseconds.
+const SEVERAL: [[&str; 3]; 2] = [["10/s", "10/min", "10/day"], ["7/s", "7/min", "7/day"]];
+
+#[test]
+fn buckets_of_one_key_lie_together_and_live_as_long_as_the_last() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let ask = |sets: &[ChargeSet<'_>]| {
+        let answers = bare.decide_batches(&[Batch { at: None, sets }]);
+        answers.expect("answers").remove(0)
+    };
+    for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket] {
+        for meters in SEVERAL.map(|quotas| quotas.map(|quota| meter(quota, algorithm))) {
+            server.command(&["FLUSHALL"]);
+            let take = |meter: Meter| Charge::take("client", meter, Cost::ONE);
+            let covers = |what: &str| {
+                let name = name(&"client".into(), &meters[0]);
+                assert_eq!(server.keys(), [name.as_str()], "{what}");
+                let left = server.command(&["PTTL", &name]).integer().expect("a lifetime");
+                for meter in meters {
+                    let peeked = ask(&[ChargeSet::of(Charge::peek("client", meter, Cost::ONE))]);
+                    let reset = peeked[0].outcomes()[0].reading.expect("numbers").reset;
+                    let reset = i64::try_from(reset.as_millis_ceil()).expect("days at most");
+                    assert!(left + 1_000 >= reset, "{what}, {meter:?}: {left} ms for {reset} ms");
+                }
+            };
+            // All in one set, each alone, several in a batch, in another order, and once more.
+            assert!(ask(&[set(meters.map(take))])[0].is_allowed());
+            covers("all");
+            for meter in meters {
+                assert!(ask(&[ChargeSet::of(take(meter))])[0].is_allowed());
+                covers("one alone");
+            }
+            assert!(ask(&meters.map(|meter| ChargeSet::of(take(meter))))[2].is_allowed());
+            covers("three sets");
+            let [second, minute, day] = meters;
+            assert!(ask(&[set([day, second, minute].map(take))])[0].is_allowed());
+            covers("in another order");
+            assert!(ask(&[set(meters.map(take))])[0].is_allowed());
+            covers("all again");
+            let peek = ChargeSet::of(Charge::peek("client", day, Cost::ONE));
+            let reading = ask(&[peek])[0].outcomes()[0].reading.expect("numbers");
+            assert_eq!(reading.remaining, day.capacity() - 5, "nothing was lost on the way");
+        }
+    }
+}
+
+#[test]
+fn a_bucket_that_is_forgotten_or_long_stale_leaves_the_others_alone() {
+    let server = Server::start();
+    let bare = bare(&server);
+    for meters in SEVERAL.map(|quotas| quotas.map(|quota| meter(quota, Algorithm::TokenBucket))) {
+        let [second, minute, day] = meters;
+        let at = |later: u64, charges: &[Charge<'_>]| {
+            let sets = charges.iter().cloned().map(ChargeSet::of).collect::<Vec<_>>();
+            let at = Some(START + Micros::from_secs(later));
+            let answers = bare.decide_batches(&[Batch { at, sets: &sets }]).expect("answers");
+            let reading = |decision: &Decision| decision.outcomes()[0].reading.expect("numbers");
+            answers[0].iter().map(|decision| reading(decision).remaining).collect::<Vec<_>>()
+        };
+        let take = |meter: Meter| Charge::take("client", meter, units(2));
+        let peek = |meter: Meter| Charge::peek("client", meter, Cost::ONE);
+        let length = || {
+            let name = name(&"client".into(), &second);
+            server.command(&["STRLEN", &name]).integer().expect("a length")
+        };
+        let most = second.capacity();
+        assert_eq!(at(0, &meters.map(take)), [most - 2; 3]);
+        let all = length();
+        let reset = Charge::new("client", minute, Op::Reset);
+        at(0, &[reset]);
+        assert_eq!(at(0, &meters.map(peek)), [most - 2, most, most - 2]);
+        assert_eq!(length(), all / 3 * 2);
+        // The whole refund of the one frees its place; an hour later the other is long stale.
+        at(0, &[Charge::new("client", second, Op::Refund { cost: units(2), at: START })]);
+        assert_eq!(length(), all / 3);
+        at(0, &[take(second), take(minute)]);
+        assert_eq!(length(), all);
+        assert_eq!(at(3_600, &[take(day), take(day)])[1], most - 6);
+        assert_eq!(length(), all / 3);
+        at(3_600, &meters.map(|meter| Charge::new("client", meter, Op::Reset)));
+        assert_eq!(server.keys(), [""; 0]);
+    }
 }
 
 #[test]
