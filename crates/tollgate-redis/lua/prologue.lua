@@ -1,9 +1,9 @@
 -- Decides a batch of charge sets, each all or nothing, at one instant of this server's clock.
 --
--- KEYS   where the buckets of the charges lie, set after set, charge after charge. Where there are
---        places each key comes once, and where sets lie together each set's.
+-- KEYS   where the bucket of each charge lies, set after set, charge after charge; or each key once, where
+--        there are places, and each set's, where sets lie together.
 -- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
---        set is one charge of a bucket of its own, all are of one shape, and TIME is to be read:
+--        set is one charge with a key of its own, all are of one shape, and TIME is to be read:
 --        ·   the places, where some key comes again or sets are not all alike: the number of each
 --            charge's key, from 1, in two bytes. The caller finds out more cheaply than it could be here
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
@@ -11,15 +11,15 @@
 --            says of one set what is true of all. Bit 14 of the first says that there are places, bit 13
 --            that sets lie together: the charges of each have one key, which no other set has
 --        ·   the instant in µs, for tests; '' to read TIME
--- reply  for each charge, what its bucket held before the set was decided: the value as stored, nil
---        for nothing, or of a log the few runs the answer depends on (see sliding_log.lua); then the
---        instant in µs; then the numbers, from 1, of the sets that were refused. One array, for each
---        costs Redis as much as a decision's arithmetic. Nothing but the instant where a calendar's
---        window does not hold it: then nothing was decided, and the caller asks again. Of a charge
---        that went the short way it is the number that matters: a fixed window's once the units asked
---        for were added, just those units where there was nothing; or when a debt under the limit of the charge is
---        clear, 0 for nothing. Where all did, the reply is all those numbers as doubles in one
---        string, for an array costs as much again
+-- reply  for each charge, what its bucket held before the set was decided: the value as stored (of a
+--        record, see RECORD, what is behind the period), nil for nothing, or of a log the few runs the
+--        answer depends on (see sliding_log.lua); then the instant in µs; then the numbers, from 1, of the
+--        sets that were refused. One array, for each costs Redis as much as a decision's arithmetic.
+--        Nothing but the instant where a calendar's window does not hold it: then nothing was decided,
+--        and the caller asks again. Of a charge that went the short way it is the number that matters: a
+--        fixed window's once the units asked for were added, just those units where there was nothing; or
+--        when a debt under the limit of the charge is clear, 0 for nothing. Where all did, the reply is
+--        all those numbers as doubles in one string, for an array costs as much again
 --
 -- The caller has the same algorithms and works every number of its answer out of that. The script
 -- only finds out whether charges fit, and what is to be remembered.
@@ -27,8 +27,8 @@
 -- Order. All values are read, then all sets decided in memory in their order, then what changed is
 -- written, each bucket once. A refused set leaves values and lifetimes as they were. Some are written
 -- when their turn comes instead: on the short way (short_way.lua) fixed windows, which are read and
--- written at once, and buckets that are all there is to their set; and long logs, piece by piece. What
--- the short way leaves over is read when all it decided is written.
+-- written at once, and buckets whose set has one key to itself; and long logs, piece by piece. What the
+-- short way leaves over is read when all it decided is written.
 --
 -- Atomic, because the server runs nothing else meanwhile; and so does TIME belong to the decision:
 -- it is read here, once, so clocks of other machines do not matter.
@@ -66,8 +66,7 @@ local FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET = 1,
 
 -- The plan, and how many charges it is of; none where each set is one charge of the first shape.
 local plan, planned = nil, 1
--- The key of each charge, but where there are places, or sets lie together: then until somebody needs
--- them.
+-- Of each charge its key; where there are places, or sets lie together, only once somebody needs that.
 local keys, places, together, charges = KEYS, nil, false, #KEYS
 local shapes_sent, given = #ARGV, ''
 if shapes_sent > 1 then
@@ -120,8 +119,8 @@ local UNITS, WINDOWS, AHEAD = 134217728, 67108863, 33554432
 -- that it was written, and the limit. Doubles are read and written in half the time of integers.
 local WHOLE, WHOLE_LENGTH = '<ddI4', 20
 
--- Buckets of one key lie together in one value, whatever their periods, for what costs most is finding
--- a key and writing to it: records of the period and what there is to say of the bucket. Those whose
--- debt is whole:
+-- Buckets of one key and algorithm lie together in one value, for what costs most is finding a key and
+-- writing to it: record behind record, each the period and then the bucket. This is one whose debt is
+-- whole; of others the period is negative (see bucket.lua).
 local RECORD, RECORD_LENGTH = '<dddI4', 28
 

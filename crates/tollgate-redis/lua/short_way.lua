@@ -87,9 +87,10 @@ if charges > 0 then
       end
     end
 
-    -- Of a value what is clear is nothing, whatever it is, so only a debt is looked at more closely. What
-    -- is clear later than what was there, but before the next line of those that lifetimes end on
-    -- (bucket.lua), lives as long.
+    -- The same three times: a charge alone costs a fifth less on a way of its own than as any other set,
+    -- and three of one key two fifths. Of a value what is clear is nothing, whatever it is, so only a debt
+    -- is looked at more closely. What is clear later than what was there, but before the next line of those
+    -- that lifetimes end on (bucket.lua), lives as long.
     local stored = usual and call('MGET', unpack(KEYS))
     if usual and planned == 1 and not places then
       -- Sets of one charge, and each key comes once: decided and written one after the other.
