@@ -174,43 +174,46 @@ if charges > 0 then
       -- when what was stored is clear, 0 for nothing; when it is with what was taken since; how long
       -- what was stored lasts; and limit, period and slack as in a shape. By charge, the number of its
       -- bucket.
-      local count, befores, clears, spans, kinds = #KEYS, stored, {}, {}, {}
-      local numbers = { unpack(places or KEYS) }
-      held = done == 0 and { unpack(numbers) } or { unpack(held, 1, done) }
+      local count, befores, clears, spans, kinds, several = #KEYS, stored, {}, {}, {}, false
+      local numbers = places and {} or { unpack(KEYS) }
+      held = done == 0 and { unpack(places or KEYS) } or { unpack(held, 1, done) }
       local first, looked, step, refused = done + 1, done, 0, false
       for index = first, charges do
         step = step % planned + 1
         local shape, number = steps[step], places and places[index] or index
         if together then number = (index - step) / planned + 1 end
-        local kind, value, lasts = kinds[number], stored[number], shape[2]
-        if not kind and value then
-          local sound = #value % RECORD_LENGTH == 0
-          for start = 1, sound and #value or 0, RECORD_LENGTH do
-            local whose, known, lasted, under = unpacked(RECORD, value, start)
-            if not (whose >= 1) or not (known <= now) and (known % 1 + lasted % 1 ~= 0
-              or known > MOST_EXACT or lasted < 0 or lasted > known) then sound = false break end
-            local at, same = number, whose == shape[4] and under == shape[1]
-            if #value > RECORD_LENGTH then
-              at = number + (start - 1) / RECORD_LENGTH * count
-              spans[at] = lasted
+        local kind, lasts = kinds[number], shape[2]
+        if kind ~= shape then
+          local value, sound = stored[number], true
+          if not kind and value then
+            sound = #value % RECORD_LENGTH == 0
+            for start = 1, sound and #value or 0, RECORD_LENGTH do
+              local whose, known, lasted, under = unpacked(RECORD, value, start)
+              if not (whose >= 1) or not (known <= now) and (known % 1 + lasted % 1 ~= 0
+                or known > MOST_EXACT or lasted < 0 or lasted > known) then sound = false break end
+              local at = number
+              if #value > RECORD_LENGTH then
+                at = number + (start - 1) / RECORD_LENGTH * count
+                spans[at], several = lasted, true
+              end
+              befores[at], clears[at], kinds[at] = known, known, shape
+              if whose ~= shape[4] or under ~= shape[1] then
+                kinds[at] = { under, 0, 0, whose, slack_of(whose) }
+              end
             end
-            befores[at], clears[at] = known, known
-            kinds[at] = same and shape or { under, 0, 0, whose, slack_of(whose) }
+            kind = kinds[number]
           end
-          if not sound then break end
-          kind = kinds[number]
-        end
-        while kind and kind ~= shape and kind[4] ~= shape[4] do
-          number = number + count
-          kind = kinds[number]
-        end
-        if not kind then
-          -- How long one lasts that was alone until now is not known any more.
-          local last = number - count
-          if last > 0 and befores[last] ~= 0 and not spans[last] then break end
-          befores[number], clears[number], kinds[number] = 0, 0, shape
-        elseif kind ~= shape and kind[1] ~= shape[1] then
-          break
+          while kind and kind[4] ~= shape[4] do
+            number = number + count
+            kind = kinds[number]
+          end
+          if not kind then
+            -- How long one lasts that was alone until now is not known any more.
+            local last = number - count
+            if last > 0 then sound, several = sound and (befores[last] == 0 or spans[last]), true end
+            befores[number], clears[number], kinds[number] = 0, 0, shape
+          end
+          if not sound or kind and kind[1] ~= shape[1] then break end
         end
         if number > count or not places then numbers[index] = number end
         local known = clears[number]
@@ -224,18 +227,18 @@ if charges > 0 then
           if refused then
             refusals = refusals or {}
             refusals[#refusals + 1] = sets
-            for charge = first, index do clears[numbers[charge]] = held[charge] end
+            for charge = first, index do clears[numbers[charge] or places[charge]] = held[charge] end
             refused = false
           end
           done, first = index, index + 1
         end
       end
       -- A set that was not decided to its end has taken nothing.
-      for charge = first, looked do clears[numbers[charge]] = held[charge] end
+      for charge = first, looked do clears[numbers[charge] or places[charge]] = held[charge] end
       local fields = {}
       for place = 1, count do
         local kind, clear, before = kinds[place], clears[place], befores[place]
-        if kinds[place + count] then
+        if several and kinds[place + count] then
           -- Several: what is long stale goes when the rest is written.
           local number, size, changed, moves, last = place, 0, false, false, 0
           while kind do

@@ -1,5 +1,7 @@
 //! A store with verbs: charges without a policy.
 
+use std::borrow::Borrow;
+
 use smallvec::smallvec;
 
 use crate::charge::{Charge, ChargeSet, Cost, Op};
@@ -51,12 +53,12 @@ impl<S: Store> Limiter<S> {
     pub async fn take(
         &self,
         key: impl Into<Key<'_>>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
         let set = {
             // In a scope of its own, so that none of it is kept in the future.
-            let charge = Charge::take(key, meter, cost);
+            let charge = Charge::take(key, *meter.borrow(), cost);
             if let Some(refusal) = self.store.recall(&charge) {
                 return Ok(refusal);
             }
@@ -69,22 +71,22 @@ impl<S: Store> Limiter<S> {
     pub async fn peek(
         &self,
         key: impl Into<Key<'_>>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Result<Decision, StoreError> {
-        self.store.decide_one(&ChargeSet::of(Charge::peek(key, meter, cost))).await
+        self.store.decide_one(&ChargeSet::of(Charge::peek(key, *meter.borrow(), cost))).await
     }
 
     /// Gives back `cost` units that the decision made at `at` took.
     pub async fn refund(
         &self,
         key: impl Into<Key<'_>>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
         at: Timestamp,
     ) -> Result<Decision, StoreError> {
         self.store
-            .decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Refund { cost, at })))
+            .decide_one(&ChargeSet::of(Charge::new(key, *meter.borrow(), Op::Refund { cost, at })))
             .await
     }
 
@@ -92,9 +94,9 @@ impl<S: Store> Limiter<S> {
     pub async fn reset(
         &self,
         key: impl Into<Key<'_>>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
     ) -> Result<Decision, StoreError> {
-        self.store.decide_one(&ChargeSet::of(Charge::new(key, meter, Op::Reset))).await
+        self.store.decide_one(&ChargeSet::of(Charge::new(key, *meter.borrow(), Op::Reset))).await
     }
 
     /// Decides one set, all or nothing, whatever its ops.
@@ -107,10 +109,10 @@ impl<S: Store> Limiter<S> {
     pub async fn take_many<'k, K: Into<Key<'k>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-        meter: Meter,
+        meter: impl Borrow<Meter>,
         cost: Cost,
     ) -> Answers {
-        let charge = |key| ChargeSet::of(Charge::take(key, meter, cost));
+        let charge = |key| ChargeSet::of(Charge::take(key, *meter.borrow(), cost));
         let sets: Vec<_> = keys.into_iter().map(charge).collect();
         self.take_sets(&sets).await
     }

@@ -359,7 +359,7 @@ impl Tollgate {
     /// Asks for one unit of a key's buckets.
     async fn take(&self, key: &str) -> io::Result<bool> {
         let decision = match &self.asks {
-            Asks::One(meter) => self.limiter.take(key, *meter, Cost::ONE).await,
+            Asks::One(meter) => self.limiter.take(key, meter, Cost::ONE).await,
             Asks::All(meters) => self.limiter.take_set(&units([key; 3], meters)?).await,
             Asks::Nested(meters) => {
                 let tenant = key.split_once(":user").map_or(key, |(tenant, _)| tenant);
