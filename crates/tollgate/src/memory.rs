@@ -20,6 +20,8 @@ use crate::time::Timestamp;
 
 mod fingerprint;
 mod line;
+#[cfg(all(test, loom))]
+mod models;
 mod overflow;
 mod question;
 mod segments;

@@ -1,14 +1,19 @@
 //! The memory store's protocol under every interleaving a model checker finds.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p tollgate --test loom --release`. The store is the
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p tollgate --lib --release models`. The store is the
 //! real one on loom's atomics; only its table starts with a single home, so that threads meet and the
 //! fourth key makes it split.
 
-#![cfg(loom)]
-
 use loom::sync::Arc;
 use loom::thread;
-use tollgate::{Algorithm, Charge, ChargeSet, Cost, ManualClock, MemoryStore, Meter, Micros};
+
+use super::MemoryStore;
+use crate::algorithm::Algorithm;
+use crate::charge::{Charge, ChargeSet, Cost};
+use crate::clock::ManualClock;
+use crate::key::Key;
+use crate::meter::Meter;
+use crate::time::Micros;
 
 type Store = MemoryStore<ManualClock>;
 
@@ -26,7 +31,21 @@ fn meter(quota: &str, algorithm: Algorithm) -> Meter {
 fn check(story: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
+    model.max_branches = 20_000;
     model.check(story);
+}
+
+/// Six keys of one home, and still of one when the table has four: the last one found no room at home.
+/// Secrets are the same in every run, so these are too.
+fn keys_of_one_home(store: &Store, meter: &Meter) -> Vec<String> {
+    let low = |key: &String| store.fingerprinter.of(Key::from(key.as_str()).as_ref(), meter).low;
+    (0..).map(|number| format!("key {number}")).filter(|key| low(key) & 3 == 0).take(6).collect()
+}
+
+/// Whether a key lives in an overflow line.
+fn is_away(store: &Store, key: &str, meter: &Meter) -> bool {
+    let fingerprint = store.fingerprinter.of(Key::from(key).as_ref(), meter);
+    store.table.home(fingerprint.low).line.find_any(fingerprint).is_none()
 }
 
 fn take(store: &Store, key: &str, meter: Meter) -> usize {
@@ -133,5 +152,47 @@ fn a_key_is_neither_lost_nor_doubled_while_its_home_is_split() {
         assert_eq!(splitter.join().unwrap(), 1);
         assert_eq!(take(&store, "a", meter), 0, "both units are counted");
         assert_eq!(store.keys(), 4);
+    });
+}
+
+#[test]
+fn a_key_that_comes_home_and_the_one_that_makes_room_lose_nothing() {
+    check(|| {
+        let meter = meter("2/min", Algorithm::FixedWindow);
+        let store = store();
+        let keys = keys_of_one_home(&store, &meter);
+        for key in &keys {
+            assert_eq!(take(&store, key, meter), 1);
+        }
+        let away = keys.iter().position(|key| is_away(&store, key, &meter));
+        let away = away.expect("six keys do not fit a home");
+        let (other, homely) = (Arc::clone(&store), keys[(away + 1) % keys.len()].clone());
+        let there = thread::spawn({
+            let homely = homely.clone();
+            move || take(&other, &homely, meter)
+        });
+        assert_eq!(take(&store, &keys[away], meter), 1);
+        assert_eq!(there.join().unwrap(), 1);
+        let left: usize = keys.iter().map(|key| take(&store, key, meter)).sum();
+        assert_eq!(left, keys.len() - 2, "the two have taken all they may, the others half");
+        assert_eq!(store.keys(), keys.len());
+    });
+}
+
+#[test]
+fn a_key_in_an_overflow_line_takes_its_last_unit_once() {
+    check(|| {
+        let meter = meter("2/min", Algorithm::TokenBucket);
+        let store = store();
+        let keys = keys_of_one_home(&store, &meter);
+        for key in &keys {
+            assert_eq!(take(&store, key, meter), 1);
+        }
+        let away = keys.iter().find(|key| is_away(&store, key, &meter)).cloned();
+        let away = away.expect("six keys do not fit a home");
+        let (other, same) = (Arc::clone(&store), away.clone());
+        let there = thread::spawn(move || take(&other, &same, meter));
+        let here = take(&store, &away, meter);
+        assert_eq!(here + there.join().unwrap(), 1);
     });
 }
