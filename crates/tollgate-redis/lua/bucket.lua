@@ -5,8 +5,12 @@
 --
 -- A span of time is two numbers here as well, whole microseconds and a fraction.
 --
--- Lifetimes end on a grid as wide as the slack, at the second line after the debt is clear. So what a
--- key's lifetime is follows from its value, and most charges leave it where it is.
+-- Buckets of one key lie together in one value, a record for each period: the period as a double, negative
+-- where what follows is not WHOLE, and then the bucket.
+--
+-- Lifetimes end on a grid as wide as the slack, at the second line after the debt is clear, and a key's at
+-- the last of those of its buckets. So what it is follows from the value, and most charges leave it where
+-- it is.
 local function bucket()
   local FORMAT, LENGTH = '<I7I7I7I7', 28
 
@@ -33,7 +37,8 @@ local function bucket()
     return pack(FORMAT, limit, charged, clear, fraction)
   end
 
-  -- Whether `after` lives longer than what is in its place, `value`, or cannot be written over it.
+  -- Whether the lifetime of `after` ends on another line than that of what is in its place, `value`, or
+  -- it cannot be written over it.
   local function moves(shape, value, known, after, clear)
     local slack = shape.slack
     return not known or #value ~= #after or clear - clear % slack ~= known - known % slack
@@ -189,17 +194,19 @@ local function bucket()
     return left, moves(shape, value, known, left, clear)
   end
 
-  -- What lies together in a value: by period the bucket, false for one that is forgotten. Nothing behind
-  -- what is no record is one.
+  -- What lies together in a value: by period the bucket, false for one that is forgotten. Of two of one
+  -- period the first counts. Nothing behind what is no record is one.
   local function open(value)
     local shelf, periods, changed, moved = {}, {}, false, false
     local start, length = 1, value and #value or 0
     while start + RECORD_LENGTH - 1 <= length do
       local period, finish = unpacked('<d', value, start), start + RECORD_LENGTH - 1
       if period < 0 then period, finish = -period, start + 8 + LENGTH - 1 end
-      if finish > length or not (period >= 1) or shelf[period] then break end
-      periods[#periods + 1] = period
-      shelf[period] = string.sub(value, start + 8, finish)
+      if finish > length or not (period >= 1) then break end
+      if not shelf[period] then
+        periods[#periods + 1] = period
+        shelf[period] = string.sub(value, start + 8, finish)
+      end
       start = finish + 1
     end
 
@@ -218,11 +225,17 @@ local function bucket()
         local limit, _, clear = debt(bucket or '')
         local ends = limit and clear - clear % slack + 2 * slack or 0
         if ends > now then
-          records[#records + 1] = pack('<d', #bucket == WHOLE_LENGTH and period or -period) .. bucket
+          local text = pack('<d', #bucket == WHOLE_LENGTH and period or -period) .. bucket
+          records[#records + 1] = { clear = clear, text = text }
           if ends > last then last = ends end
         end
       end
-      local after = table.concat(records)
+      if #records > MOST_RECORDS then
+        table.sort(records, function(one, other) return one.clear > other.clear end)
+        moved = true
+      end
+      local after = ''
+      for index = 1, math.min(#records, MOST_RECORDS) do after = after .. records[index].text end
       if after == '' then
         call('DEL', key)
       elseif moved or #after ~= length then

@@ -4,8 +4,9 @@
 --        there are places, and each set's, where sets lie together.
 -- ARGV   the shapes: what charges ask apart from the key, packed (see SHAPE); behind them, unless each
 --        set is one charge with a key of its own, all are of one shape, and TIME is to be read:
---        ·   the places, where some key comes again or sets are not all alike: the number of each
---            charge's key, from 1, in two bytes. The caller finds out more cheaply than it could be here
+--        ·   the places, where sets are not all alike, or some key comes again and they do not lie
+--            together: the number of each charge's key, from 1, in two bytes. The caller finds out more
+--            cheaply than it could be here
 --        ·   the plan, two bytes per charge, high first: bit 15 marks the last charge of a set, the
 --            lower ones number its shape from 0. One that is shorter than the charges is repeated: it
 --            says of one set what is true of all. Bit 14 of the first says that there are places, bit 13
@@ -25,7 +26,7 @@
 -- only finds out whether charges fit, and what is to be remembered.
 --
 -- Order. All values are read, then all sets decided in memory in their order, then what changed is
--- written, each bucket once. A refused set leaves values and lifetimes as they were. Some are written
+-- written, each key once. A refused set leaves values and lifetimes as they were. Some are written
 -- when their turn comes instead: on the short way (short_way.lua) fixed windows, which are read and
 -- written at once, and buckets whose set has one key to itself; and long logs, piece by piece. What the
 -- short way leaves over is read when all it decided is written.
@@ -39,14 +40,14 @@
 -- integer above it by at least 1/d, which is more than half a unit in the last place. So x % d,
 -- which is x − ⌊x/d⌋·d, is exact, and (x − x % d)/d is the integer quotient.
 --
--- Lifetimes. Every key that is written has one: until its state is stale, and then the slack of its
--- period, so that a clock set back by as much still finds it. Where a write does not move that
+-- Lifetimes. Every key that is written has one: until all in it is stale, and then at least the slack of
+-- the period, so that a clock set back by as much still finds it. Where a write does not move that
 -- instant, SETRANGE leaves the lifetime as it is, at less than half the cost of SET with one.
 --
--- Values are packed unsigned integers, little-endian: instants and counts of 7 bytes unless stated
--- otherwise. Only fixed windows are usually a number. What no algorithm would have written, a value of
--- another type, another length or with numbers beyond any bound, is taken for nothing, and replaced by
--- the first charge: one foreign key is no reason to leave a batch undecided.
+-- Values are packed, little-endian: unsigned integers, instants and counts of 7 bytes unless stated
+-- otherwise, or doubles. Only fixed windows are usually a number. What no algorithm would have written, a
+-- value of another type, another length or with numbers beyond any bound, is taken for nothing, and
+-- replaced by the first charge: one foreign key is no reason to leave a batch undecided.
 --
 -- Cost. A call of redis.call costs about as much as making ten tables, unpacking an integer of seven
 -- bytes as much as two doubles, floor as much as nine times x - x % d. What few calls need is made
@@ -123,4 +124,7 @@ local WHOLE, WHOLE_LENGTH = '<ddI4', 20
 -- writing to it: record behind record, each the period and then the bucket. This is one whose debt is
 -- whole; of others the period is negative (see bucket.lua).
 local RECORD, RECORD_LENGTH = '<dddI4', 28
+-- So many of one key, with live debts, are more than anybody has use for. Of more the one that is clear
+-- first gives way, lest somebody who makes up periods makes a value that takes long to go through.
+local MOST_RECORDS = 64
 

@@ -186,7 +186,7 @@ if charges > 0 then
         if kind ~= shape then
           local value, sound = stored[number], true
           if not kind and value then
-            sound = #value % RECORD_LENGTH == 0
+            sound = #value % RECORD_LENGTH == 0 and #value <= MOST_RECORDS * RECORD_LENGTH
             for start = 1, sound and #value or 0, RECORD_LENGTH do
               local whose, known, lasted, under = unpacked(RECORD, value, start)
               if not (whose >= 1) or not (known <= now) and (known % 1 + lasted % 1 ~= 0
@@ -210,7 +210,10 @@ if charges > 0 then
           if not kind then
             -- How long one lasts that was alone until now is not known any more.
             local last = number - count
-            if last > 0 then sound, several = sound and (befores[last] == 0 or spans[last]), true end
+            if last > 0 then
+              sound = sound and (befores[last] == 0 or spans[last]) and number <= MOST_RECORDS * count
+              several = true
+            end
             befores[number], clears[number], kinds[number] = 0, 0, shape
           end
           if not sound or kind and kind[1] ~= shape[1] then break end

@@ -1,4 +1,4 @@
-//! What is asked of the script: the names of buckets, and the shapes of charges.
+//! What is asked of the script: the names buckets lie under, and the shapes of charges.
 
 use smallvec::SmallVec;
 use tollgate::quota::{Calendar, CalendarWindow};
@@ -66,7 +66,7 @@ impl Question {
         self.charges.len()
     }
 
-    /// The name of each charge's bucket, and what is asked of it.
+    /// The name each charge's bucket lies under, and what is asked of it.
     pub(crate) fn charges(&self) -> impl ExactSizeIterator<Item = (&[u8], &Shape)> {
         self.charges.iter().map(|(name, shape)| (name.as_slice(), shape))
     }

@@ -26,16 +26,15 @@
 //! it in one text:
 //!
 //! ```text
-//! tollgate:{user=42}:per-user:fw:60s            of a rule: all axes in the braces
+//! tollgate:{user=42}:per-user:tb                of a rule: all axes in the braces
 //! tollgate:{tenant=acme}:plan:sw:60s:user=42    of one colocated by tenant
 //! tollgate:{}:everybody:fw:1s                   of one without axes
 //! tollgate:{user:42}::sl:900s                   by hand: no rule
-//! tollgate:{user=42}:per-user:tb                token buckets of all periods
 //! └──┬───┘ └───┬───┘ └─┬─┘ │  └ period
 //!  prefix     tag     rule └ algorithm
 //! ```
 //!
-//! All but the period of token and leaky buckets: those of one key lie together, so that a store
+//! Names of token and leaky buckets have no period: those of one key lie together, so that a store
 //! decides `10/s; 1000/h; 5000/day` about a user in one place.
 //!
 //! Braces stand nowhere else, so the tag is what Redis Cluster chooses a slot by: buckets of one
@@ -233,8 +232,8 @@ impl Prefix {
     /// The longest prefix, in bytes.
     pub const MAX: usize = 64;
 
-    /// The name of where the bucket lies that `key` and `meter` belong to: another for every other bucket,
-    /// but for token buckets of one key whose periods differ, and leaky ones.
+    /// The name under which the bucket of `key` and `meter` lies. Token buckets of one key that differ in
+    /// their periods share one, and so do leaky ones; all others have names of their own.
     pub fn name(&self, key: &Key<'_>, meter: &Meter) -> Vec<u8> {
         let mut name = Vec::with_capacity(self.0.len() + key.text.len() + 32);
         name.extend_from_slice(self.0.as_bytes());

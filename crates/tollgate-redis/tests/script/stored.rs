@@ -126,6 +126,37 @@ fn a_bucket_that_is_forgotten_or_long_stale_leaves_the_others_alone() {
 }
 
 #[test]
+fn somebody_who_makes_up_periods_makes_no_long_value_and_harms_nobody() {
+    let server = Server::start();
+    let bare = bare(&server);
+    let take = |key: &'static str, quota: &str| {
+        ChargeSet::of(Charge::take(key, meter(quota, Algorithm::TokenBucket), Cost::ONE))
+    };
+    // Whole, so that they go the short way as long as there are few; and all at once, then one by one.
+    let made_up = |from: u64, count: u64| {
+        (from..from + count).map(|number| take("many", &format!("1/{}ms", 3_600_000 + number)))
+    };
+    let mut sets = vec![take("innocent", "10/min")];
+    sets.extend(made_up(0, 2_500));
+    sets.push(take("later", "10/min"));
+    let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+    assert!(answers.expect("answers")[0].iter().all(Decision::is_allowed));
+    for set in made_up(2_500, 100) {
+        let sets = [take("innocent", "1000/min"), set, take("later", "1000/min")];
+        let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &sets }]);
+        assert!(answers.expect("answers")[0].iter().all(Decision::is_allowed));
+    }
+    let meter = meter("1/h", Algorithm::TokenBucket);
+    let length = server.command(&["STRLEN", &name(&"many".into(), &meter)]).integer();
+    assert_eq!(length, Some(64 * 28));
+    // Those that are clear last are still there.
+    for set in made_up(2_540, 60) {
+        let answers = bare.decide_batches(&[Batch { at: Some(START), sets: &[set] }]);
+        assert!(!answers.expect("answers")[0][0].is_allowed());
+    }
+}
+
+#[test]
 fn a_refusal_and_a_peek_leave_value_and_lifetime_alone() {
     let server = Server::start();
     let bare = bare(&server);
