@@ -31,6 +31,8 @@ mod settlement;
 
 pub use admission::{Admission, Reason};
 #[doc(hidden)]
+pub use crate::key::PlainValue;
+#[doc(hidden)]
 pub use brief::Brief;
 pub use deferred::{Deferred, MustWait};
 

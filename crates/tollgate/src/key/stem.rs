@@ -1,7 +1,7 @@
 //! What the keys of one rule have in common.
 
 use super::text::Push;
-use super::{Key, KeyPart, PLAIN, WHOLE, escape, push_plain, push_value, short};
+use super::{Key, KeyPart, PLAIN, PlainValue, WHOLE, escape, push_value, short};
 
 /// The keys of one rule, as far as they are the same for every subject: spelled once, so that only
 /// values are spelled per charge.
@@ -57,10 +57,20 @@ impl Stem {
         self.place_near(key, place, start);
     }
 
-    /// Adds the value of the only axis to a key, by its bytes.
+    /// Of the same keys where there is one axis and always a value, which is then
+    /// [all that is added](Stem::add_only).
+    pub(crate) fn up_to_value(mut self) -> Self {
+        self.start.text.push(b"=");
+        self
+    }
+
+    /// Adds the value of the only axis to a key that starts [as far as that](Stem::up_to_value).
     #[inline(always)]
-    pub(crate) fn add_only(&self, key: &mut Key<'static>, value: &[u8]) {
-        push_plain(value, &mut key.text);
+    pub(crate) fn add_only(&self, key: &mut Key<'static>, value: PlainValue<'_>) {
+        match value {
+            PlainValue::Bytes(value) => escape(value, &PLAIN, &mut key.text),
+            PlainValue::Word { text, length } => key.text.push_word(text, length),
+        }
         self.place_near(key, 0, 1 + usize::from(key.scope));
     }
 
