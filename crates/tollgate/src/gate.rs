@@ -29,9 +29,9 @@ mod refund;
 mod reset;
 mod settlement;
 
-pub use admission::{Admission, Reason};
 #[doc(hidden)]
 pub use crate::key::PlainValue;
+pub use admission::{Admission, Reason};
 #[doc(hidden)]
 pub use brief::Brief;
 pub use deferred::{Deferred, MustWait};

@@ -287,6 +287,7 @@ impl Error for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm;
     use crate::decision::{Provenance, Verdict};
     use crate::time::Timestamp;
 
@@ -309,5 +310,10 @@ mod tests {
         let answer = Open::<true>.decide_now(&set).map(|answer| answer.unwrap().is_allowed());
         assert_eq!(answer, Some(true));
         assert!(std::sync::Arc::new(Open::<false>).decide_now(&set).is_none());
+        let meter = Meter::new("1/s".parse().unwrap(), Algorithm::TokenBucket).unwrap();
+        let (key, enforced) = (&Key::new("k"), Enforcement::Enforce);
+        let answer = Open::<true>.take_now(key, &meter, enforced);
+        assert_eq!(answer.map(|answer| answer.unwrap().is_allowed()), Some(true));
+        assert!(std::sync::Arc::new(Open::<false>).take_now(key, &meter, enforced).is_none());
     }
 }

@@ -113,4 +113,25 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_value_in_a_word_is_spelled_as_in_memory() {
+        let value = "255.255.255.255";
+        // Of every length that a key with a value has room for in place, and of some beyond.
+        for rule in (1..40).map(|length| "r".repeat(length)) {
+            for (length, near) in (0..=value.len()).flat_map(|len| [(len, None), (len, Some("ip"))])
+            {
+                let value = &value[..length];
+                let mut word = [0; 16];
+                word[..length].copy_from_slice(value.as_bytes());
+                let word = PlainValue::Word { text: u128::from_le_bytes(word), length };
+                let stem = Stem::new(&rule, ["ip"], near).up_to_value();
+                for value_of_both in [word, PlainValue::Bytes(value.as_bytes())] {
+                    let mut key = stem.start();
+                    stem.add_only(&mut key, value_of_both);
+                    assert_eq!(key, Key::of_rule_near(&rule, [("ip", value)], near));
+                }
+            }
+        }
+    }
 }
