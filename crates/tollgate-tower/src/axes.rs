@@ -11,14 +11,14 @@ use http::HeaderName;
 use http::request::Parts;
 use smallvec::SmallVec;
 use tollgate::Subject;
+use tollgate::gate::PlainValue;
 
 use crate::head::Head;
 
 mod address;
 mod cookie;
 
-use address::AddressText;
-pub(crate) use address::ShortText;
+use address::{AddressText, ShortText};
 
 /// Finds a value in a request.
 type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
@@ -217,23 +217,18 @@ impl Axes {
         }
     }
 
-    /// The value of one axis, spelled in `text` if it is an address; `None` where it takes more to find
-    /// out.
+    /// The value of one axis; `None` where it takes more to find out.
     #[inline(always)]
     pub(crate) fn value_of<'r>(
         &'r self,
         axis: &[u8],
         request: &'r impl Head,
         peer: impl FnOnce() -> Option<Ipv4Addr>,
-        text: &'r mut ShortText,
-    ) -> Option<&'r [u8]> {
+    ) -> Option<PlainValue<'r>> {
         match self.sources.iter().find(|(known, _)| is_same(known.as_bytes(), axis))? {
             // Of IPv4 an address is a group of its own.
-            (_, Source::Client(_)) => {
-                *text = ShortText::new(peer()?);
-                Some(text.as_bytes())
-            }
-            (_, source) => source.value_of_others(request).map(str::as_bytes),
+            (_, Source::Client(_)) => Some(ShortText::new(peer()?).into()),
+            (_, source) => source.value_of_others(request).map(|value| value.as_bytes().into()),
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tollgate::gate::Brief;
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client, ShortText};
+use crate::axes::{Axes, Client};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -109,11 +109,9 @@ impl<S: Store + 'static> Reception<S> {
         if self.axes.must_wait() || self.waiters.is_full() {
             return false;
         }
-        let text = &mut ShortText::default();
         let peer = || self.plain_peer(request);
-        let is_asked = self
-            .gate
-            .admit_briefly_now(|axis| self.axes.value_of(axis, request, peer, text), brief);
+        let value_of = |axis: &[u8]| self.axes.value_of(axis, request, peer);
+        let is_asked = self.gate.admit_briefly_now(value_of, brief);
         if is_asked && self.checks.are_early() {
             self.look_early(request);
         }

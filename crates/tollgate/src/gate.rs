@@ -29,6 +29,8 @@ mod refund;
 mod reset;
 mod settlement;
 
+#[doc(hidden)]
+pub use crate::key::PlainValue;
 pub use admission::{Admission, Reason};
 #[doc(hidden)]
 pub use brief::Brief;

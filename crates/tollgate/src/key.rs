@@ -78,6 +78,34 @@ impl<'v> From<&'v str> for KeyPart<'v> {
     }
 }
 
+/// The value of an axis that stands in a key as it is, escaped where it has to be.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum PlainValue<'v> {
+    /// Any bytes.
+    Bytes(&'v [u8]),
+    /// So many bytes, none of which has to be escaped, the first lowest and zeros above: never in memory,
+    /// for what was just written there is slow to read in other pieces.
+    Word { text: u128, length: usize },
+}
+
+impl PlainValue<'_> {
+    #[inline(always)]
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Bytes(value) => value.len(),
+            Self::Word { length, .. } => length,
+        }
+    }
+}
+
+impl<'v> From<&'v [u8]> for PlainValue<'v> {
+    #[inline(always)]
+    fn from(value: &'v [u8]) -> Self {
+        Self::Bytes(value)
+    }
+}
+
 /// The name of one bucket, apart from its algorithm and period.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
@@ -193,20 +221,16 @@ impl<'a> Key<'a> {
 #[inline(always)]
 fn push_value(value: KeyPart<'_>, into: &mut Text<'_>) {
     match value {
-        KeyPart::Plain(value) => push_plain(value.as_bytes(), into),
+        KeyPart::Plain(value) => {
+            into.push(b"=");
+            escape(value.as_bytes(), &PLAIN, into);
+        }
         KeyPart::Hashed(digest) => {
             into.push(b"=#");
             into.push(&digest.to_hex());
         }
         KeyPart::Missing => {}
     }
-}
-
-/// The same for a value that stands for itself.
-#[inline(always)]
-fn push_plain(value: &[u8], into: &mut Text<'_>) {
-    into.push(b"=");
-    escape(value, &PLAIN, into);
 }
 
 /// A range that fits a key's fields.

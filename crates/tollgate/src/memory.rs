@@ -10,7 +10,7 @@ use std::borrow::Borrow;
 use std::future::{Future, ready};
 use std::mem;
 
-use crate::charge::{ChargeSet, Cost, Op};
+use crate::charge::{ChargeSet, Cost, Enforcement, Op};
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
 use crate::key::Key;
@@ -288,6 +288,16 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
         Some(Ok(self.take_set(set)))
+    }
+
+    #[inline(always)]
+    fn take_now(
+        &self,
+        key: &Key<'_>,
+        meter: &Meter,
+        enforcement: Enforcement,
+    ) -> Option<Result<Decision, StoreError>> {
+        Some(Ok(self.take_one(key.as_ref(), meter, enforcement)))
     }
 }
 

@@ -60,8 +60,11 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use crate::charge::{Charge, ChargeSet};
+use crate::algorithm::Ask;
+use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::decision::Decision;
+use crate::key::Key;
+use crate::meter::Meter;
 
 /// One answer per set, in the order of the question.
 pub type Answers = SmallVec<[Result<Decision, StoreError>; 1]>;
@@ -104,6 +107,20 @@ pub trait Store: Send + Sync {
         }
     }
 
+    /// The same for one charge of one unit, out of its parts. A store need not write it, and does so if
+    /// it has a shorter way than through a set.
+    #[doc(hidden)]
+    fn take_now(
+        &self,
+        key: &Key<'_>,
+        meter: &Meter,
+        enforcement: Enforcement,
+    ) -> Option<Result<Decision, StoreError>> {
+        let op = Op::Take(Ask::exactly(Cost::ONE));
+        let charge = Charge { key: key.borrowed(), meter: *meter, op, enforcement };
+        self.decide_now(&ChargeSet::of(charge))
+    }
+
     /// The refusal of one charge by itself, where it is remembered: what
     /// [`decide_one`](Store::decide_one) would answer too, but before a set or a future is made, which
     /// costs more than remembering. Most stores remember none.
@@ -136,6 +153,16 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
 
     #[inline(always)]
+    fn take_now(
+        &self,
+        key: &Key<'_>,
+        meter: &Meter,
+        enforcement: Enforcement,
+    ) -> Option<Result<Decision, StoreError>> {
+        (**self).take_now(key, meter, enforcement)
+    }
+
+    #[inline(always)]
     fn recall(&self, charge: &Charge<'_>) -> Option<Decision> {
         (**self).recall(charge)
     }
@@ -161,6 +188,16 @@ impl<S: Store + ?Sized> Store for &S {
 
     fn decide_now(&self, set: &ChargeSet<'_>) -> Option<Result<Decision, StoreError>> {
         (**self).decide_now(set)
+    }
+
+    #[inline(always)]
+    fn take_now(
+        &self,
+        key: &Key<'_>,
+        meter: &Meter,
+        enforcement: Enforcement,
+    ) -> Option<Result<Decision, StoreError>> {
+        (**self).take_now(key, meter, enforcement)
     }
 
     #[inline(always)]
@@ -250,6 +287,7 @@ impl Error for StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm;
     use crate::decision::{Provenance, Verdict};
     use crate::time::Timestamp;
 
@@ -272,5 +310,10 @@ mod tests {
         let answer = Open::<true>.decide_now(&set).map(|answer| answer.unwrap().is_allowed());
         assert_eq!(answer, Some(true));
         assert!(std::sync::Arc::new(Open::<false>).decide_now(&set).is_none());
+        let meter = Meter::new("1/s".parse().unwrap(), Algorithm::TokenBucket).unwrap();
+        let (key, enforced) = (&Key::new("k"), Enforcement::Enforce);
+        let answer = Open::<true>.take_now(key, &meter, enforced);
+        assert_eq!(answer.map(|answer| answer.unwrap().is_allowed()), Some(true));
+        assert!(std::sync::Arc::new(Open::<false>).take_now(key, &meter, enforced).is_none());
     }
 }

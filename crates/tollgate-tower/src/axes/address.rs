@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use tollgate::gate::PlainValue;
+
 /// The longest there is: of IPv6, eight groups of four digits.
 const LONGEST: usize = 39;
 
@@ -53,34 +55,38 @@ impl AddressText {
     fn of_v4(address: Ipv4Addr) -> Self {
         let short = ShortText::new(address);
         let mut text = [0; ROOM];
-        text[..SHORT].copy_from_slice(&short.text);
+        text[..SHORT].copy_from_slice(&short.text.to_le_bytes());
         Self { text, length: short.length }
     }
 }
 
-/// An address of IPv4 as text.
-#[derive(Debug, Default)]
+/// An address of IPv4 as text: its bytes in a word, the first lowest, and how many they are. It stays
+/// there as long as it can: what was just written to memory is slow to read in other pieces.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortText {
-    text: [u8; SHORT],
+    text: u128,
     length: usize,
 }
 
 impl ShortText {
     #[inline(always)]
     pub(crate) fn new(address: Ipv4Addr) -> Self {
-        // Put together before it is written: what was just written byte by byte has to be waited for
-        // by whoever reads it in words.
         let [a, b, c, d] = address.octets();
         let (first, first_length) = two_octets(a, b);
         let (last, last_length) = two_octets(c, d);
-        let word = u128::from(first) | u128::from(last) << (8 * first_length);
-        // The last is followed by nothing; its dot lies beyond the text.
-        Self { text: word.to_le_bytes(), length: first_length + last_length - 1 }
+        let (last, length) = (u128::from(last), first_length + last_length - 1);
+        // The last octet is followed by nothing.
+        let dot = u128::from(b'.') << (8 * length);
+        let text = (u128::from(first) | last << (8 * first_length)) ^ dot;
+        Self { text, length }
     }
+}
 
+impl From<ShortText> for PlainValue<'_> {
     #[inline(always)]
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.text.get(..self.length).unwrap_or_default()
+    fn from(ShortText { text, length }: ShortText) -> Self {
+        // Digits and dots.
+        Self::Word { text, length }
     }
 }
 

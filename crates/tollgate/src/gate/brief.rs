@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Admission, Gate, Question, no_answer, take};
-use crate::charge::{ChargeSet, Cost, Enforcement};
+use crate::charge::{Cost, Enforcement};
 use crate::decision::{Decision, Outcome, Provenance, Verdict};
-use crate::key::Key;
+use crate::key::{Key, PlainValue};
 use crate::meter::Meter;
 use crate::policy::{Charges, Policy, Rule};
 use crate::store::{Store, StoreError};
@@ -61,9 +61,9 @@ impl<S: Store> Gate<S> {
     /// In its place, for it is moved out of every function that returns it.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn admit_briefly_now<'v>(
+    pub fn admit_briefly_now<'v, V: Into<PlainValue<'v>>>(
         &self,
-        value_of: impl FnOnce(&[u8]) -> Option<&'v [u8]>,
+        value_of: impl FnOnce(&[u8]) -> Option<V>,
         brief: &mut Brief,
     ) -> bool {
         if self.is_replaced.load(Ordering::SeqCst) {
@@ -73,11 +73,10 @@ impl<S: Store> Gate<S> {
         let Some(plain) = policy.as_ref().unwrap_or(&self.first).plain() else {
             return false;
         };
-        if !plain.spell(value_of, key) {
+        if !plain.spell(|axis| value_of(axis).map(V::into), key) {
             return false;
         }
-        let set = ChargeSet::of(plain.charge_to(key.borrowed(), take(Cost::ONE)));
-        match self.limiter.store().decide_now(&set) {
+        match self.limiter.store().take_now(key, plain.meter(), plain.enforcement()) {
             Some(Ok(answer)) if answer.outcomes().len() == 1 => *decision = answer,
             Some(answer) => self.decide_otherwise(answer, brief),
             None => return false,

@@ -1,7 +1,7 @@
 //! What the keys of one rule have in common.
 
 use super::text::Push;
-use super::{Key, KeyPart, PLAIN, WHOLE, escape, push_plain, push_value, short};
+use super::{Key, KeyPart, PLAIN, PlainValue, WHOLE, escape, push_value, short};
 
 /// The keys of one rule, as far as they are the same for every subject: spelled once, so that only
 /// values are spelled per charge.
@@ -57,10 +57,20 @@ impl Stem {
         self.place_near(key, place, start);
     }
 
-    /// Adds the value of the only axis to a key, by its bytes.
+    /// Of the same keys where there is one axis and always a value, which is then
+    /// [all that is added](Stem::add_only).
+    pub(crate) fn up_to_value(mut self) -> Self {
+        self.start.text.push(b"=");
+        self
+    }
+
+    /// Adds the value of the only axis to a key that starts [as far as that](Stem::up_to_value).
     #[inline(always)]
-    pub(crate) fn add_only(&self, key: &mut Key<'static>, value: &[u8]) {
-        push_plain(value, &mut key.text);
+    pub(crate) fn add_only(&self, key: &mut Key<'static>, value: PlainValue<'_>) {
+        match value {
+            PlainValue::Bytes(value) => escape(value, &PLAIN, &mut key.text),
+            PlainValue::Word { text, length } => key.text.push_word(text, length),
+        }
         self.place_near(key, 0, 1 + usize::from(key.scope));
     }
 
@@ -100,6 +110,27 @@ mod tests {
                 values().enumerate().for_each(|(place, value)| stem.add(&mut key, place, value));
                 let pairs = axes.iter().copied().zip(values());
                 assert_eq!(key, Key::of_rule_near("per:rule", pairs, near));
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_in_a_word_is_spelled_as_in_memory() {
+        let value = "255.255.255.255";
+        // Of every length that a key with a value has room for in place, and of some beyond.
+        for rule in (1..40).map(|length| "r".repeat(length)) {
+            for (length, near) in (0..=value.len()).flat_map(|len| [(len, None), (len, Some("ip"))])
+            {
+                let value = &value[..length];
+                let mut word = [0; 16];
+                word[..length].copy_from_slice(value.as_bytes());
+                let word = PlainValue::Word { text: u128::from_le_bytes(word), length };
+                let stem = Stem::new(&rule, ["ip"], near).up_to_value();
+                for value_of_both in [word, PlainValue::Bytes(value.as_bytes())] {
+                    let mut key = stem.start();
+                    stem.add_only(&mut key, value_of_both);
+                    assert_eq!(key, Key::of_rule_near(&rule, [("ip", value)], near));
+                }
             }
         }
     }

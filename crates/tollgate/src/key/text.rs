@@ -39,6 +39,18 @@ impl Text<'_> {
         }
     }
 
+    /// Adds the first bytes of a word, the lowest first, of which the others are zero.
+    #[inline(always)]
+    pub(super) fn push_word(&mut self, word: u128, length: usize) {
+        let pushed = match self {
+            Self::InPlace(short) => short.push_word(word, length),
+            Self::Borrowed(_) | Self::Owned(_) => false,
+        };
+        if !pushed {
+            self.push(&word.to_le_bytes()[..length]);
+        }
+    }
+
     pub(super) fn into_owned(self) -> Text<'static> {
         match self {
             Text::Borrowed(bytes) => {
@@ -83,6 +95,18 @@ impl Short {
         };
         room.copy_from_slice(bytes);
         self.length += bytes.len();
+        true
+    }
+
+    /// Adds the first bytes of a word if there is room for all of it: what lies beyond the text is
+    /// nobody's, and a length that is not known takes a loop to copy.
+    #[inline(always)]
+    fn push_word(&mut self, word: u128, length: usize) -> bool {
+        let Some(room) = self.bytes.get_mut(self.length..self.length + size_of_val(&word)) else {
+            return false;
+        };
+        room.copy_from_slice(&word.to_le_bytes());
+        self.length += length;
         true
     }
 }

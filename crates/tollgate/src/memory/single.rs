@@ -12,7 +12,7 @@ use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
 use crate::algorithm::{Ask, Present};
-use crate::charge::{Charge, ChargeSet, Cost, Op};
+use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Verdict};
 use crate::hash::Ends;
@@ -257,6 +257,18 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(never)]
     pub(super) fn decide_rarely(&self, key: KeyRef<'_>, meter: &Meter, op: Op) -> Decision {
         self.decide_set(&ChargeSet::of(Charge::new(key, *meter, op)), self.clock.now())
+    }
+
+    /// Takes one unit from one bucket.
+    pub(super) fn take_one(
+        &self,
+        key: KeyRef<'_>,
+        meter: &Meter,
+        enforcement: Enforcement,
+    ) -> Decision {
+        let found = self.fetch(key, meter);
+        let asked = Asked { enforcement, ..Asked::exactly::<true>(meter, Cost::ONE) };
+        self.decide_found(Question { key, asked, now: self.clock.now() }, found)
     }
 
     /// Decides one charge: by the short way where its state is a pair of words, else as a set.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Compiled, LONGEST_PLAIN_VALUE, is_short};
 use crate::charge::{Charge, Cost, Enforcement, Op};
-use crate::key::{Key, Stem};
+use crate::key::{Key, PlainValue, Stem};
 use crate::meter::Meter;
 use crate::policy::Charges;
 use crate::subject::{Costs, Subject};
@@ -23,6 +23,7 @@ pub(crate) struct Plain {
     unit: Option<Box<str>>,
     axis: Option<Name>,
     enforcement: Enforcement,
+    // Up to the value, if there is an axis.
     stem: Stem,
     meter: Meter,
 }
@@ -43,11 +44,13 @@ impl Plain {
             return None;
         };
         let unit = rule.counted_unit();
+        let axis = rule.axes().next().map(|axis| Name::from_slice(axis.as_bytes()));
+        let stem = compiled.stem.clone();
         is_plain.then(|| Self {
             unit: (unit != Costs::REQUESTS).then(|| unit.into()),
-            axis: rule.axes().next().map(|axis| Name::from_slice(axis.as_bytes())),
+            stem: if axis.is_some() { stem.up_to_value() } else { stem },
+            axis,
             enforcement: rule.enforcement(),
-            stem: compiled.stem.clone(),
             meter: *meter,
         })
     }
@@ -67,7 +70,7 @@ impl Plain {
         };
         let value = match &self.axis {
             Some(axis) => match subject.value_of(axis) {
-                Some(value) if is_short(value) => Some(value.as_bytes()),
+                Some(value) if is_short(value) => Some(PlainValue::Bytes(value.as_bytes())),
                 _ => return false,
             },
             None => None,
@@ -85,7 +88,7 @@ impl Plain {
     #[inline(always)]
     pub(crate) fn spell<'v>(
         &self,
-        value_of: impl FnOnce(&[u8]) -> Option<&'v [u8]>,
+        value_of: impl FnOnce(&[u8]) -> Option<PlainValue<'v>>,
         key: &mut Key<'static>,
     ) -> bool {
         if self.unit.is_some() {
@@ -109,6 +112,11 @@ impl Plain {
     #[inline(always)]
     pub(crate) fn charge_to<'k>(&self, key: Key<'k>, op: Op) -> Charge<'k> {
         Charge { key, meter: self.meter, op, enforcement: self.enforcement }
+    }
+
+    #[inline(always)]
+    pub(crate) fn enforcement(&self) -> Enforcement {
+        self.enforcement
     }
 
     #[inline(always)]
