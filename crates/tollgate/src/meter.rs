@@ -11,7 +11,7 @@ use crate::time::{MAX_EXACT, Micros};
 
 pub(crate) mod number;
 
-use number::number_of;
+use number::{NO_NUMBER, number_of};
 
 /// The longest a bucket may take to refill: 100 years. With [`Timestamp::MAX`] it keeps every
 /// instant a state can hold below 2^53.
@@ -55,8 +55,8 @@ pub struct Meter {
     full: Stretch,
     // What tells its buckets from those of another algorithm or period.
     kind: u64,
-    // The number of its limit, if it has buckets and there was one left.
-    number: Option<u16>,
+    // The number of its limit, if it has buckets and there was one left, or else [`NO_NUMBER`].
+    number: u16,
     // How many microseconds a unit lasts, where a [`WholeDebt`] can say what its buckets owe.
     whole: Option<NonZeroU64>,
 }
@@ -78,7 +78,8 @@ impl Meter {
         let kind = quota.period().id() << 3 | algorithm as u64;
         let buckets = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
         let number = if buckets { number_of(quota.limit()) } else { None };
-        let whole = number.is_some() && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
+        let number = number.unwrap_or(NO_NUMBER);
+        let whole = number != NO_NUMBER && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
         let whole = NonZeroU64::new(unit.micros).filter(|_| whole);
         Ok(Self { quota, algorithm, unit, full, kind, number, whole })
     }
@@ -121,8 +122,8 @@ impl Meter {
         self.kind
     }
 
-    /// The number its buckets remember its limit by, if there was one left.
-    pub(crate) const fn number(&self) -> Option<u16> {
+    /// The number its buckets remember its limit by, or [`NO_NUMBER`] if there was none left.
+    pub(crate) const fn number(&self) -> u16 {
         self.number
     }
 

@@ -145,21 +145,24 @@ impl Line {
 /// The line in force, readable by many while one replaces it.
 struct Calibrated {
     guide: Guide,
-    // One more with every line, in the bits above [`VERSION`]; below it why the line may not be read
-    // in passing. Readers that saw it change read again.
-    version: AtomicU64,
-    // All zero, a line that has ended before it began, until somebody asks for the time.
-    words: [AtomicU64; 4],
+    // Where the line starts, marked if it may not be read in passing. No two lines start at one tick, so
+    // readers that saw it change read again.
+    start: AtomicU64,
+    // Origin, rate and length. All zero, a line that has ended before it began, until somebody asks for
+    // the time.
+    rest: [AtomicU64; 3],
     // Held by whoever draws the next line; the others go on with the old one. `None` until the
     // first is drawn.
     pencil: Mutex<Option<Pencil>>,
 }
 
-/// In a version: the words are being written.
-const WRITING: u64 = 1;
-/// In a version: the line is over the operating system's counter, for the quick one is not steady.
-const SLOW: u64 = 2;
-const VERSION: u64 = 4;
+// Counters do not get near the marks in decades, so whoever takes a marked start for a start finds itself
+// beyond the end of the line, and goes the long way.
+
+/// In place of a start: the line is being written.
+const WRITING: u64 = 1 << 63 | 1 << 62;
+/// In a start: the line is over the operating system's counter, for the quick one is not steady.
+const SLOW: u64 = 1 << 63;
 
 /// What drawing lines needs to remember.
 struct Pencil {
@@ -206,8 +209,8 @@ impl Calibrated {
     const fn new(guide: Guide) -> Self {
         Self {
             guide,
-            version: AtomicU64::new(0),
-            words: [const { AtomicU64::new(0) }; 4],
+            start: AtomicU64::new(0),
+            rest: [const { AtomicU64::new(0) }; 3],
             pencil: Mutex::new(None),
         }
     }
@@ -215,7 +218,7 @@ impl Calibrated {
     /// Microseconds as the guide counts them.
     #[inline(always)]
     fn now(&self) -> u64 {
-        match self.line_unless(WRITING | SLOW).and_then(|line| line.at(counter::quick_ticks())) {
+        match self.line_as_marked().and_then(|line| line.at(counter::quick_ticks())) {
             Some(micros) => micros,
             None => self.now_beyond(),
         }
@@ -261,33 +264,32 @@ impl Calibrated {
 
     /// The line in force, or `None` if it is being replaced.
     fn line(&self) -> Option<Line> {
-        self.line_unless(WRITING)
+        let line = self.line_as_marked().filter(|line| line.start != WRITING)?;
+        Some(Line { start: line.start & !SLOW, ..line })
     }
 
-    /// The line in force, unless its version has one of these bits or changes meanwhile.
+    /// The line in force, its start marked as it is, or `None` if it was replaced meanwhile.
     #[inline(always)]
-    fn line_unless(&self, bits: u64) -> Option<Line> {
-        let version = self.version.load(Ordering::Acquire);
-        let [start, origin, rate, length] =
-            [0, 1, 2, 3].map(|word: usize| self.words[word].load(Ordering::Relaxed));
-        // Keeps the loads above from drifting below the second look at the version.
+    fn line_as_marked(&self) -> Option<Line> {
+        let start = self.start.load(Ordering::Acquire);
+        let [origin, rate, length] =
+            [0, 1, 2].map(|word: usize| self.rest[word].load(Ordering::Relaxed));
+        // Keeps the loads above from drifting below the second look at the start.
         fence(Ordering::Acquire);
-        let whole = version & bits == 0 && self.version.load(Ordering::Relaxed) == version;
+        let whole = self.start.load(Ordering::Relaxed) == start;
         whole.then_some(Line { start, origin, rate, length })
     }
 
     /// Replaces the line; only the holder of the pencil may.
     fn publish(&self, line: Line) {
-        let version = self.version.load(Ordering::Relaxed) & !SLOW;
-        self.version.store(version | WRITING, Ordering::Relaxed);
-        // Keeps the stores below from drifting above the odd version.
+        self.start.store(WRITING, Ordering::Relaxed);
+        // Keeps the stores below from drifting above the mark.
         fence(Ordering::Release);
-        let values = [line.start, line.origin, line.rate, line.length];
-        for (word, value) in self.words.iter().zip(values) {
+        for (word, value) in self.rest.iter().zip([line.origin, line.rate, line.length]) {
             word.store(value, Ordering::Relaxed);
         }
         let slow = if counter::is_quick() { 0 } else { SLOW };
-        self.version.store((version + VERSION) | slow, Ordering::Release);
+        self.start.store(line.start | slow, Ordering::Release);
     }
 }
 

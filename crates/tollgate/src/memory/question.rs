@@ -1,6 +1,8 @@
 //! One charge that takes or looks, and what comes of it.
 
-use crate::algorithm::bucket::WholeDebt;
+use crate::algorithm::bucket::{Debt, WholeDebt};
+use crate::algorithm::fixed_window::Window;
+use crate::algorithm::sliding_window::PresentWindows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Present, outcome, reading};
 use crate::charge::{Charge, Cost, Enforcement, Op};
 use crate::decision::{Decision, Provenance, Reading, Retry, Verdict};
@@ -100,6 +102,15 @@ impl<P: Present> Brief<P> {
         Decision::of_one(outcome, self.at, Provenance::Store)
     }
 
+    /// The same of any kind.
+    #[inline(always)]
+    pub(super) fn shown(self) -> Brief<Shown>
+    where
+        P: Into<Shown>,
+    {
+        Brief { verdict: self.verdict, at: self.at, present: self.present.into() }
+    }
+
     /// What the bucket shows, with the charge in it if that was taken.
     #[inline(always)]
     fn reading(self, Asked { meter, ask, takes, .. }: Asked<'_>) -> Reading {
@@ -115,5 +126,48 @@ impl<P: Present> Brief<P> {
                 reading(meter, present, retry, Micros::ZERO, 0)
             }
         }
+    }
+}
+
+/// What was there before a charge, of any kind but a whole debt.
+#[derive(Clone, Copy)]
+pub(super) enum Shown {
+    Debt(Debt),
+    Window(Window),
+    Windows(PresentWindows),
+}
+
+impl Brief<Shown> {
+    /// The decision, with what the bucket shows.
+    #[inline(always)]
+    pub(super) fn decision(self, asked: Asked<'_>) -> Decision {
+        let Self { verdict, at, present } = self;
+        let reading = match present {
+            Shown::Debt(present) => Brief { verdict, at, present }.reading(asked),
+            Shown::Window(present) => Brief { verdict, at, present }.reading(asked),
+            Shown::Windows(present) => Brief { verdict, at, present }.reading(asked),
+        };
+        Decision::of_one(outcome(asked.enforcement, verdict, reading), at, Provenance::Store)
+    }
+}
+
+impl From<Debt> for Shown {
+    #[inline(always)]
+    fn from(debt: Debt) -> Self {
+        Self::Debt(debt)
+    }
+}
+
+impl From<Window> for Shown {
+    #[inline(always)]
+    fn from(window: Window) -> Self {
+        Self::Window(window)
+    }
+}
+
+impl From<PresentWindows> for Shown {
+    #[inline(always)]
+    fn from(windows: PresentWindows) -> Self {
+        Self::Windows(windows)
     }
 }

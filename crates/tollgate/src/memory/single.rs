@@ -4,14 +4,14 @@ use std::mem::{self, ManuallyDrop};
 
 use super::fingerprint::{Fingerprint, kind};
 use super::line::{HomeLine, Seen, Slot, Words};
-use super::question::{Asked, Brief, Kind, Question};
+use super::question::{Asked, Brief, Kind, Question, Shown};
 use super::slot::{Code, Inline};
 use super::table::Home;
 use super::{AHEAD, MemoryStore};
+use crate::algorithm::Present;
 use crate::algorithm::bucket::{Debt, WholeDebt};
 use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::Windows;
-use crate::algorithm::{Ask, Present};
 use crate::charge::{Charge, ChargeSet, Cost, Enforcement, Op};
 use crate::clock::Clock;
 use crate::decision::{Decision, Verdict};
@@ -116,20 +116,34 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Takes `cost` units from one bucket, or if `TAKES` is false only looks.
+    ///
+    /// Whole debts, which most are, are decided in the caller; others are decided in short elsewhere.
+    /// Either way the caller, who mostly wants the verdict and none of the numbers, works out what it
+    /// looks at.
     #[inline(always)]
     fn decide_one<const TAKES: bool>(
         &self,
-        KeyRef { text, scope }: KeyRef<'_>,
+        key: KeyRef<'_>,
         meter: &Meter,
         cost: Cost,
     ) -> Decision {
-        match WholeDebt::suits(meter, Ask::exactly(cost)) {
-            true => self.decide_as::<WholeDebt, TAKES>(text, scope, meter, cost),
-            false => apart(self.decide_otherwise::<TAKES>(text, scope, meter, cost)),
+        let asked = Asked::exactly::<TAKES>(meter, cost);
+        if WholeDebt::suits(meter, asked.ask) {
+            return match self.decide_briefly::<WholeDebt>(key, asked) {
+                Ok(brief) => brief.decision(asked),
+                Err((Found { fingerprint, line }, now)) => {
+                    let seen = (fingerprint.low, line, now);
+                    apart(self.decide_again::<TAKES>(key.text, key.scope, meter, cost, seen))
+                }
+            };
+        }
+        match self.decide_otherwise::<TAKES>(key.text, key.scope, meter, cost) {
+            Some(brief) => brief.decision(asked),
+            None => apart(self.decide_anyhow::<TAKES>(key.text, key.scope, meter, cost)),
         }
     }
 
-    /// The same where a whole debt does not suit.
+    /// Decides one charge in short, at home and on another state than a whole debt.
     #[inline(never)]
     fn decide_otherwise<const TAKES: bool>(
         &self,
@@ -137,73 +151,66 @@ impl<C: Clock> MemoryStore<C> {
         scope: u16,
         meter: &Meter,
         cost: Cost,
-    ) -> Decision {
-        let asked = Asked::exactly::<TAKES>(meter, cost);
-        match Kind::of(asked) {
-            Some(Kind::Window) => self.decide_as::<Window, TAKES>(text, scope, meter, cost),
-            Some(Kind::Windows) => self.decide_as::<Windows, TAKES>(text, scope, meter, cost),
-            Some(Kind::Debt | Kind::WholeDebt) => {
-                self.decide_as::<Debt, TAKES>(text, scope, meter, cost)
-            }
-            None => {
-                let key = KeyRef { text, scope };
-                self.decide_alone(Question { key, asked, now: self.clock.now() })
+    ) -> Option<Brief<Shown>> {
+        let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
+        match Kind::of(asked)? {
+            Kind::Window => self.decide_briefly::<Window>(key, asked).ok().map(Brief::shown),
+            Kind::Windows => self.decide_briefly::<Windows>(key, asked).ok().map(Brief::shown),
+            Kind::Debt | Kind::WholeDebt => {
+                self.decide_briefly::<Debt>(key, asked).ok().map(Brief::shown)
             }
         }
     }
 
-    /// Decides one charge on states of one kind.
-    ///
-    /// Made part of the caller, who mostly wants the verdict and none of the numbers.
-    #[inline(always)]
-    fn decide_as<T: Inline, const TAKES: bool>(
+    /// Decides one charge that was not decided in short.
+    #[cold]
+    #[inline(never)]
+    fn decide_anyhow<const TAKES: bool>(
         &self,
         text: &[u8],
         scope: u16,
         meter: &Meter,
         cost: Cost,
     ) -> Decision {
-        let kind = kind(KeyRef { text, scope }, meter);
-        match self.decide_briefly::<T, TAKES>(text, kind, meter, cost) {
-            Some(brief) => brief.decision(Asked::exactly::<TAKES>(meter, cost)),
-            None => apart(self.decide_again::<T, TAKES>(text, scope, meter, cost)),
-        }
+        let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
+        let found = self.fetch(key, meter);
+        self.decide_found(Question { key, asked, now: self.clock.now() }, found)
     }
 
-    /// Decides one charge at home; `None` if that is not where the state is, or somebody was faster.
+    /// Decides one charge at home; if that is not where the state is, or somebody was faster, says what it
+    /// found out.
     ///
-    /// In as few instructions as there can be: a processor looks ahead no further than it has registers
-    /// for, and the next decision had better ask for its line while this one waits for its own.
+    /// In as few instructions as there can be: a processor looks ahead no further than it has room for
+    /// them, and the next decision had better ask for its line while this one waits for its own.
     #[inline(always)]
-    fn decide_briefly<T: Inline, const TAKES: bool>(
+    fn decide_briefly<T: Inline>(
         &self,
-        text: &[u8],
-        kind: u64,
-        meter: &Meter,
-        cost: Cost,
-    ) -> Option<Brief<T::Present>> {
-        let (ends, low, line) = self.fetch_line(text, kind);
+        key: KeyRef<'_>,
+        asked: Asked<'_>,
+    ) -> Result<Brief<T::Present>, (Found<'_>, Timestamp)> {
+        let (ends, low, line) = self.fetch_line(key.text, kind(key, asked.meter));
         // While the line is on its way.
         let now = self.clock.now();
         let fingerprint = Fingerprint { low, high: self.fingerprinter.high(ends) };
-        let asked = Asked::exactly::<TAKES>(meter, cost);
-        self.decide_at_home::<T>(asked, now, Found { fingerprint, line })
+        let found = Found { fingerprint, line };
+        self.decide_at_home::<T>(asked, now, found).ok_or((found, now))
     }
 
     /// Decides one charge now that was not decided at home.
     #[cold]
     #[inline(never)]
-    fn decide_again<T: Inline, const TAKES: bool>(
+    fn decide_again<const TAKES: bool>(
         &self,
         text: &[u8],
         scope: u16,
         meter: &Meter,
         cost: Cost,
+        (low, line, now): (u64, &HomeLine, Timestamp),
     ) -> Decision {
-        let key = KeyRef { text, scope };
-        let (found, now) = (self.fetch(key, meter), self.clock.now());
-        let asked = Asked::exactly::<TAKES>(meter, cost);
-        self.decide_elsewhere::<T>(Question { key, asked, now }, found)
+        let high = self.fingerprinter.high(self.fingerprinter.ends(text));
+        let found = Found { fingerprint: Fingerprint { low, high }, line };
+        let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
+        self.decide_elsewhere::<WholeDebt>(Question { key, asked, now }, found)
     }
 
     /// Takes `cost` units from the bucket of each key, and hands over the decisions.

@@ -28,7 +28,7 @@ use crate::algorithm::fixed_window::Window;
 use crate::algorithm::sliding_window::{PresentWindows, Windows};
 use crate::algorithm::{Algorithm, Present, State};
 use crate::meter::Meter;
-use crate::meter::number::{NUMBERS, limit_of, number_of};
+use crate::meter::number::{NO_NUMBER, NUMBERS, limit_of, number_of};
 use crate::time::{MAX_EXACT, Timestamp};
 
 const BESIDE: u64 = 1 << 63;
@@ -37,6 +37,7 @@ const LIMIT_SHIFT: u32 = 53;
 const _: () = assert!(NUMBERS == 1 << 9);
 /// The tag of a limit without a number: no word has it.
 const NO_TAG: u64 = !MAX_EXACT;
+const _: () = assert!(tag(NO_NUMBER) == NO_TAG);
 /// Bits of what windows count, and of each of two counts.
 const COUNTS_BITS: u32 = SECOND_BITS + 10;
 const COUNT_BITS: u32 = COUNTS_BITS / 2;
@@ -168,7 +169,8 @@ impl Inline for Debt {
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
-        meter.number().map(|_| Code::new(meter))
+        let code = Code::new(meter);
+        (code.tag != NO_TAG).then_some(code)
     }
 
     #[inline(always)]
@@ -281,20 +283,20 @@ impl<'a> Code<'a> {
     /// read, for it may have been written under another limit, but not written.
     #[inline(always)]
     pub(super) fn new(meter: &'a Meter) -> Self {
-        Self { meter, tag: tag(meter.number()).unwrap_or(NO_TAG) }
+        Self { meter, tag: tag(meter.number()) }
     }
 
     #[inline(always)]
     fn tag_of(self, limit: u64) -> Option<u64> {
         match limit == self.meter.limit() {
             true => (self.tag != NO_TAG).then_some(self.tag),
-            false => tag(number_of(limit)),
+            false => number_of(limit).map(tag),
         }
     }
 
     #[inline(always)]
     fn limit_of(self, number: u16) -> u64 {
-        match self.meter.number() == Some(number) {
+        match self.meter.number() == number {
             true => self.meter.limit(),
             false => limit_of(number),
         }
@@ -303,8 +305,8 @@ impl<'a> Code<'a> {
 
 /// A number where it stands in a word.
 #[inline(always)]
-fn tag(number: Option<u16>) -> Option<u64> {
-    number.map(|number| u64::from(number) << LIMIT_SHIFT)
+const fn tag(number: u16) -> u64 {
+    (number as u64) << LIMIT_SHIFT
 }
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How many numbers there are.
 pub(crate) const NUMBERS: usize = 1 << 9;
 
+/// What stands where a number would, if there is none.
+pub(crate) const NO_NUMBER: u16 = u16::MAX;
+
+const _: () = assert!(NUMBERS <= NO_NUMBER as usize);
+
 /// Places looked at for a limit: more of them would make those dear that have no number.
 const PROBES: usize = 16;
 

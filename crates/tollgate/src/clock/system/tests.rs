@@ -140,3 +140,43 @@ fn a_counter_that_begins_anew_is_looked_at_afresh() {
         assert!(gone > 15_000, "20 ms passed, the clock says {gone} µs");
     }
 }
+
+#[test]
+fn a_line_is_read_whole_or_not_at_all() {
+    const LINES: u64 = 200_000;
+    let clock = Calibrated::new(Guide::Monotonic);
+    let line = |number: u64| Line {
+        start: number,
+        origin: number * 3,
+        rate: number * 5,
+        length: number * 7,
+    };
+    clock.publish(line(1));
+    let reads = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut reads, mut last) = (0_u64, 0);
+            while last < LINES {
+                let Some(read) = clock.line() else { continue };
+                assert!(read.start >= last, "{} after {last}", read.start);
+                (reads, last) = (reads + 1, read.start);
+                assert_eq!(format!("{read:?}"), format!("{:?}", line(last)));
+            }
+            reads
+        });
+        (2..=LINES).for_each(|number| clock.publish(line(number)));
+        reader.join().unwrap()
+    });
+    assert!(reads > 0);
+}
+
+#[test]
+fn a_marked_start_is_beyond_the_end_of_any_line() {
+    let line = Line { start: 0, origin: 5, rate: 1, length: 1 << 61 };
+    const MOST: u64 = (1 << 62) - 1;
+    for ticks in [0, 1, 1 << 40, MOST] {
+        assert_eq!(Line { start: WRITING, ..line }.at(ticks), None, "{ticks}");
+        for start in [0, 1, 1 << 40, MOST] {
+            assert_eq!(Line { start: start | SLOW, ..line }.at(ticks), None, "{ticks}, {start}");
+        }
+    }
+}
