@@ -22,7 +22,7 @@ struct Secrets {
 /// A text of up to 16 bytes has none that come first. Read once, and hashed twice.
 #[derive(Clone, Copy)]
 pub struct Ends {
-    first: Option<(u64, u64)>,
+    first: (u64, u64),
     last: (u64, u64),
 }
 
@@ -42,10 +42,10 @@ impl TextHasher {
             (Some(first), Some(last)) if text.len() > BLOCK => {
                 let long = text.len() > 2 * BLOCK;
                 let first = if long { self.all_but_last(text) } else { words(first) };
-                Ends { first: Some(first), last: words(last) }
+                Ends { first, last: words(last) }
             }
-            (_, Some(all)) => Ends { first: None, last: words(all) },
-            (_, None) => Ends { first: None, last: short_words(text) },
+            (_, Some(all)) => Ends { first: (0, 0), last: words(all) },
+            (_, None) => Ends { first: (0, 0), last: short_words(text) },
         }
     }
 
@@ -76,12 +76,8 @@ impl TextHasher {
 impl Secrets {
     #[inline(always)]
     fn hash(&self, Ends { first, last }: Ends) -> u64 {
-        let last = product(last.0, last.1, self.last);
-        // Half the work for most keys, which are short.
-        match first {
-            None => fold(last),
-            Some(first) => fold(last.wrapping_add(product(first.0, first.1, self.first))),
-        }
+        let first = product(first.0, first.1, self.first);
+        fold(first.wrapping_add(product(last.0, last.1, self.last)))
     }
 }
 

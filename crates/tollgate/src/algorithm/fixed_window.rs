@@ -40,27 +40,14 @@ impl Window {
     /// See [`State::evaluate`](super::State::evaluate).
     #[inline(always)]
     pub fn evaluate(&self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        let window = self.present(meter, now);
-        let remaining = meter.limit().saturating_sub(window.used);
-        let reset = Micros::new(window.end - now.as_micros());
-        if let Some(units) = ask.within(remaining) {
-            let delta = Self { used: window.used + units, ..window };
-            let after = Standing { remaining: remaining - units, reset };
-            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
-        }
-        let retry = match ask.min.get() > meter.limit() {
-            true => Retry::Never,
-            false => Retry::After(reset),
-        };
-        Evaluation::Exceeds { retry, present: window.standing(meter, now) }
+        self.present(meter, now).evaluate(meter, ask, now)
     }
 
     /// See [`State::standing`](super::State::standing).
     #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
         let used = if self.ended(now) { 0 } else { self.used };
-        let reset = if used == 0 { 0 } else { self.end - now.as_micros() };
-        Standing { remaining: meter.limit().saturating_sub(used), reset: Micros::new(reset) }
+        PresentWindow(Self { used, ..*self }).standing(meter, now)
     }
 
     /// Gives units back to the window they were taken from, while it lasts.
@@ -88,24 +75,42 @@ impl Window {
     /// The window to count in at `now`: this one while it lasts (or lies ahead, if the clock
     /// stepped back), else a new one.
     #[inline(always)]
-    pub(crate) fn present(self, meter: &Meter, now: Timestamp) -> Self {
-        if !self.ended(now) {
-            return self;
-        }
-        Self { end: meter.period().window_end(now), used: 0 }
+    pub(crate) fn present(self, meter: &Meter, now: Timestamp) -> PresentWindow {
+        PresentWindow(match self.ended(now) {
+            false => self,
+            true => Self { end: meter.period().window_end(now), used: 0 },
+        })
     }
 }
 
-impl Present for Window {
-    type State = Self;
+/// The window to count in at an instant: a calendar asked once, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PresentWindow(Window);
+
+impl Present for PresentWindow {
+    type State = Window;
 
     #[inline(always)]
-    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Self> {
-        Self::evaluate(&self, meter, ask, now)
+    fn evaluate(self, meter: &Meter, ask: Ask, now: Timestamp) -> Evaluation<Window> {
+        let Self(window) = self;
+        let remaining = meter.limit().saturating_sub(window.used);
+        let reset = Micros::new(window.end - now.as_micros());
+        if let Some(units) = ask.within(remaining) {
+            let delta = Window { used: window.used + units, ..window };
+            let after = Standing { remaining: remaining - units, reset };
+            return Evaluation::Fits { units, delay: Micros::ZERO, delta, after };
+        }
+        let retry = match ask.min.get() > meter.limit() {
+            true => Retry::Never,
+            false => Retry::After(reset),
+        };
+        Evaluation::Exceeds { retry, present: self.standing(meter, now) }
     }
 
     #[inline(always)]
     fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
-        Self::standing(&self, meter, now)
+        let Self(Window { end, used }) = self;
+        let reset = if used == 0 { 0 } else { end - now.as_micros() };
+        Standing { remaining: meter.limit().saturating_sub(used), reset: Micros::new(reset) }
     }
 }

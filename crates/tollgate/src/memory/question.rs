@@ -1,7 +1,7 @@
 //! One charge that takes or looks, and what comes of it.
 
 use crate::algorithm::bucket::{Debt, WholeDebt};
-use crate::algorithm::fixed_window::Window;
+use crate::algorithm::fixed_window::PresentWindow;
 use crate::algorithm::sliding_window::PresentWindows;
 use crate::algorithm::{Algorithm, Ask, Evaluation, Present, outcome, reading};
 use crate::charge::{Charge, Cost, Enforcement, Op};
@@ -133,7 +133,7 @@ impl<P: Present> Brief<P> {
 #[derive(Clone, Copy)]
 pub(super) enum Shown {
     Debt(Debt),
-    Window(Window),
+    Window(PresentWindow),
     Windows(PresentWindows),
 }
 
@@ -158,9 +158,9 @@ impl From<Debt> for Shown {
     }
 }
 
-impl From<Window> for Shown {
+impl From<PresentWindow> for Shown {
     #[inline(always)]
-    fn from(window: Window) -> Self {
+    fn from(window: PresentWindow) -> Self {
         Self::Window(window)
     }
 }

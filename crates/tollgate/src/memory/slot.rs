@@ -24,7 +24,7 @@ use super::fingerprint::Fingerprint;
 use super::line::{SECOND_BITS, Words};
 use super::side::Ticket;
 use crate::algorithm::bucket::{Debt, Owed, WholeDebt};
-use crate::algorithm::fixed_window::Window;
+use crate::algorithm::fixed_window::{PresentWindow, Window};
 use crate::algorithm::sliding_window::{PresentWindows, Windows};
 use crate::algorithm::{Algorithm, Present, State};
 use crate::meter::Meter;
@@ -104,7 +104,7 @@ pub(super) trait Inline: Copy + Default {
 }
 
 impl Inline for Window {
-    type Present = Self;
+    type Present = PresentWindow;
 
     #[inline(always)]
     fn code(meter: &Meter) -> Option<Code<'_>> {
@@ -122,7 +122,7 @@ impl Inline for Window {
     }
 
     #[inline(always)]
-    fn present(self, meter: &Meter, now: Timestamp) -> Self {
+    fn present(self, meter: &Meter, now: Timestamp) -> PresentWindow {
         self.present(meter, now)
     }
 }
