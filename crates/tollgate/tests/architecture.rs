@@ -33,15 +33,21 @@ const OUTSIDE_WORLD: [&str; 18] = [
 #[test]
 fn the_library_does_no_io_spawns_nothing_and_reads_no_environment() {
     let files = sources("tollgate/src").into_iter();
-    // The models are tests, on loom's threads; no other build has them.
-    let files: Vec<_> = files.filter(|file| !file.is_under("tollgate/src/memory/models")).collect();
+    let files: Vec<_> =
+        files.filter(|file| !TESTS.iter().any(|tests| file.is_under(tests))).collect();
     forbid(&files, &OUTSIDE_WORLD);
 }
 
+/// Files of the library that are tests, and may have threads: no other build has them.
+const TESTS: [&str; 2] = ["tollgate/src/memory/models", "tollgate/src/clock/system/tests"];
+
 #[test]
-fn only_the_model_checker_builds_the_models() {
-    let memory = read(&crates().join("tollgate/src/memory.rs"));
-    assert!(memory.contains("#[cfg(all(test, loom))]\nmod models;"));
+fn only_tests_are_built_with_what_only_tests_may_do() {
+    let builds = |file: &str, text: &str| {
+        assert!(read(&crates().join(file)).contains(text), "{file} lacks {text:?}");
+    };
+    builds("tollgate/src/memory.rs", "#[cfg(all(test, loom))]\nmod models;");
+    builds("tollgate/src/clock/system.rs", "#[cfg(test)]\nmod tests;");
 }
 
 #[test]
