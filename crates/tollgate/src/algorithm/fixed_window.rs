@@ -46,8 +46,10 @@ impl Window {
     /// See [`State::standing`](super::State::standing).
     #[inline(always)]
     pub fn standing(&self, meter: &Meter, now: Timestamp) -> Standing {
-        let used = if self.ended(now) { 0 } else { self.used };
-        PresentWindow(Self { used, ..*self }).standing(meter, now)
+        match self.ended(now) {
+            true => Standing { remaining: meter.limit(), reset: Micros::ZERO },
+            false => PresentWindow(*self).standing(meter, now),
+        }
     }
 
     /// Gives units back to the window they were taken from, while it lasts.

@@ -156,8 +156,7 @@ struct Calibrated {
     pencil: Mutex<Option<Pencil>>,
 }
 
-// Counters do not get near the marks in decades, so whoever takes a marked start for a start finds itself
-// beyond the end of the line, and goes the long way.
+// Whoever takes a marked start for a start finds itself beyond the end of the line, and goes the long way.
 
 /// In place of a start: the line is being written.
 const WRITING: u64 = 1 << 63 | 1 << 62;
@@ -265,7 +264,9 @@ impl Calibrated {
     /// The line in force, or `None` if it is being replaced.
     fn line(&self) -> Option<Line> {
         let line = self.line_as_marked().filter(|line| line.start != WRITING)?;
-        Some(Line { start: line.start & !SLOW, ..line })
+        // Nothing but a mark where there is one: quick counters may have been set to anything.
+        let mark = if counter::is_quick() { 0 } else { SLOW };
+        Some(Line { start: line.start & !mark, ..line })
     }
 
     /// The line in force, its start marked as it is, or `None` if it was replaced meanwhile.
@@ -288,8 +289,8 @@ impl Calibrated {
         for (word, value) in self.rest.iter().zip([line.origin, line.rate, line.length]) {
             word.store(value, Ordering::Relaxed);
         }
-        let slow = if counter::is_quick() { 0 } else { SLOW };
-        self.start.store(line.start | slow, Ordering::Release);
+        let mark = if counter::is_quick() { 0 } else { SLOW };
+        self.start.store(line.start | mark, Ordering::Release);
     }
 }
 

@@ -98,8 +98,7 @@ impl<P: Present> Brief<P> {
     /// The decision, with what the bucket shows.
     #[inline(always)]
     pub(super) fn decision(self, asked: Asked<'_>) -> Decision {
-        let outcome = outcome(asked.enforcement, self.verdict, self.reading(asked));
-        Decision::of_one(outcome, self.at, Provenance::Store)
+        decided(asked, self.verdict, self.at, self.reading(asked))
     }
 
     /// The same of any kind.
@@ -129,6 +128,12 @@ impl<P: Present> Brief<P> {
     }
 }
 
+/// The decision on one charge, with what its bucket shows.
+#[inline(always)]
+fn decided(asked: Asked<'_>, verdict: Verdict, at: Timestamp, reading: Reading) -> Decision {
+    Decision::of_one(outcome(asked.enforcement, verdict, reading), at, Provenance::Store)
+}
+
 /// What was there before a charge, of any kind but a whole debt.
 #[derive(Clone, Copy)]
 pub(super) enum Shown {
@@ -147,7 +152,7 @@ impl Brief<Shown> {
             Shown::Window(present) => Brief { verdict, at, present }.reading(asked),
             Shown::Windows(present) => Brief { verdict, at, present }.reading(asked),
         };
-        Decision::of_one(outcome(asked.enforcement, verdict, reading), at, Provenance::Store)
+        decided(asked, verdict, at, reading)
     }
 }
 

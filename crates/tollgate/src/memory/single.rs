@@ -162,7 +162,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge that was not decided in short.
+    /// Decides one charge that was not decided in short: on a log, or on a state that is not at home.
     #[cold]
     #[inline(never)]
     fn decide_anyhow<const TAKES: bool>(
@@ -173,8 +173,14 @@ impl<C: Clock> MemoryStore<C> {
         cost: Cost,
     ) -> Decision {
         let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
-        let found = self.fetch(key, meter);
-        self.decide_found(Question { key, asked, now: self.clock.now() }, found)
+        let (found, now) = (self.fetch(key, meter), self.clock.now());
+        let question = Question { key, asked, now };
+        match Kind::of(asked) {
+            Some(Kind::Window) => self.decide_elsewhere::<Window>(question, found),
+            Some(Kind::Windows) => self.decide_elsewhere::<Windows>(question, found),
+            Some(Kind::Debt | Kind::WholeDebt) => self.decide_elsewhere::<Debt>(question, found),
+            None => self.decide_alone(question),
+        }
     }
 
     /// Decides one charge at home; if that is not where the state is, or somebody was faster, says what it

@@ -180,3 +180,13 @@ fn a_marked_start_is_beyond_the_end_of_any_line() {
         }
     }
 }
+
+#[test]
+fn a_quick_counter_may_have_been_set_to_anything() {
+    let clock = Calibrated::new(Guide::Monotonic);
+    for start in [1, 1 << 40, SLOW | 5, u64::MAX - 5] {
+        clock.publish(Line { start, origin: 7, rate: 1, length: 9 });
+        let read = clock.line().unwrap().start;
+        assert_eq!(read, if counter::is_quick() { start } else { start & !SLOW });
+    }
+}
