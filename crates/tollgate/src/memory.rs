@@ -3,7 +3,7 @@
 //! States lie in a table of lines (`memory/table.rs`, `line.rs`), known by a keyed
 //! fingerprint of their key (`fingerprint.rs`), packed into two words (`slot.rs`); what is too large
 //! for that lies beside (`side.rs`). A decision about one bucket (`single.rs`) reads without a lock
-//! and, if it has something to write, turns what it read into a lock with a single exchange. A set
+//! and, if it has something to write, locks the line if that is still as it was read. A set
 //! (`set.rs`) locks its lines in ascending order, evaluates, applies and unlocks.
 
 use std::borrow::Borrow;
@@ -23,6 +23,7 @@ mod line;
 #[cfg(all(test, loom))]
 mod models;
 mod overflow;
+mod place;
 mod question;
 mod segments;
 mod set;

@@ -13,3 +13,25 @@ pub(crate) use std::{
     sync::atomic::{AtomicU64, Ordering, fence},
     thread::yield_now,
 };
+
+/// Sets a bit of a word; whether it was not set before, in which case it acquires what was released by
+/// whoever cleared it.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> bool {
+    word.fetch_or(bit, Ordering::Acquire) & bit == 0
+}
+
+/// The same without writing a bit that is set: a model lets one that is written again outlast its
+/// clearing, which no processor does.
+#[cfg(loom)]
+pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> bool {
+    let mut seen = word.load(Ordering::Relaxed);
+    while seen & bit == 0 {
+        match word.compare_exchange(seen, seen | bit, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(newer) => seen = newer,
+        }
+    }
+    false
+}

@@ -23,17 +23,21 @@
 //! **The protocol.** A bucket's home line and the overflow lines chained to it change only under the
 //! lock in the home's header. Readers take no lock: they read the header, then what they need, then
 //! the header again, and believe what they read only if it is the same unlocked header. Whoever then
-//! wants to write exchanges that very header for its locked form; success proves that what was read
-//! still holds, so nothing has to be read twice. Every word is atomic, so a torn read is a wrong
-//! number that is thrown away, never undefined behaviour.
+//! wants to write sets the lock and looks whether the header is still the one it read: if so, what was
+//! read still holds and nothing has to be read twice; if not, it gives the lock back and begins anew.
+//! Every word is atomic, so a torn read is a wrong number that is thrown away, never undefined
+//! behaviour.
+//!
+//! Setting a bit takes the processor fewer steps than exchanging a word on condition, and steps that
+//! wait for a line to come from memory are what keeps the next decision from asking for its own:
+//! ARCHITECTURE.md has the figures.
 //!
 //! The 33-bit version could only deceive a reader that is held up for exactly 2^33 writes to one
 //! line: over a minute of the hottest key there is, to the write.
 
-use std::hint::select_unpredictable;
-
 use super::fingerprint::{Fingerprint, HIGH_SHIFT};
-use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
+use super::place;
+use crate::sync::{AtomicU64, Ordering, fence, set_bit, spin_loop, yield_now};
 
 /// The line a key lives in if there is room.
 pub(super) type HomeLine = Line<5, 0>;
@@ -54,6 +58,9 @@ const VERSION: u64 = 1 << 31;
 
 /// Rounds of spinning before a waiting thread lets others run.
 const SPINS: u32 = 64;
+
+/// Rounds of spinning for which somebody who came too late leaves a line to others.
+const ASIDE: u32 = if cfg!(loom) { 1 } else { 32 };
 
 /// The state a slot holds. The second word has [`SECOND_BITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +118,13 @@ impl Slot<'_> {
     /// The state, if it is that of `fingerprint`.
     #[inline(always)]
     fn state_of(self, fingerprint: Fingerprint) -> Option<Words> {
-        if self.low.load(Ordering::Relaxed) != fingerprint.low {
-            return None;
-        }
+        let is_low = self.low.load(Ordering::Relaxed) == fingerprint.low;
+        self.state_under(fingerprint).filter(|_| is_low)
+    }
+
+    /// The state, if it is that of `fingerprint`, whose low word is that of the slot.
+    #[inline(always)]
+    fn state_under(self, fingerprint: Fingerprint) -> Option<Words> {
         let second = self.mixed.load(Ordering::Relaxed) ^ fingerprint.high;
         let words = Words(self.first.load(Ordering::Relaxed), second);
         (second >> SECOND_BITS == 0).then_some(words)
@@ -200,20 +211,12 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
     ///
-    /// Which slot it is cannot be predicted, so it is computed, not branched on, as a compiler would
-    /// have it in a loop unless told: a processor that guessed wrong here would have to begin the next
-    /// decision anew, whose line it has asked for while this one was on its way. Of two slots with the
-    /// same low word only one is looked at, so `None` is not the last word: [`Line::find_any`] has
-    /// that.
+    /// Of two slots with the same low word only one is looked at, so `None` is not the last word:
+    /// [`Line::find_any`] has that.
     #[inline(always)]
     pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Slot<'_>, Words)> {
-        let mut found = 0;
-        for slot in 1..SLOTS {
-            let here = self.low[slot].load(Ordering::Relaxed) == fingerprint.low;
-            found = select_unpredictable(here, slot, found);
-        }
-        let slot = self.slot(found);
-        Some((slot, slot.state_of(fingerprint)?))
+        let slot = self.slot(place::of(&self.low, fingerprint.low)?);
+        Some((slot, slot.state_under(fingerprint)?))
     }
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`.
@@ -289,22 +292,35 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     /// Locks the line, if nothing has changed since `seen`.
     #[inline(always)]
     pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
-        let locked = header | LOCKED;
-        let exchange =
-            self.header.compare_exchange(header, locked, Ordering::Acquire, Ordering::Relaxed);
-        if exchange.is_ok() {
+        let is_ours = set_bit(&self.header, LOCKED);
+        let is_unchanged = is_ours && self.header.load(Ordering::Relaxed) == header | LOCKED;
+        if is_unchanged {
             // Keeps the writes to come from being seen before the lock is: a reader that sees one
             // of them must find the header changed.
             fence(Ordering::Release);
+        } else {
+            self.step_aside(is_ours);
         }
-        exchange.is_ok()
+        is_unchanged
+    }
+
+    /// Gives the lock back, if it is ours, and leaves the line to whoever was faster for a while.
+    ///
+    /// They will decide about the same key next, and do so many times over while the line is at hand;
+    /// where two cores take turns, most of their time goes into passing it.
+    #[cold]
+    #[inline(never)]
+    fn step_aside(&self, is_ours: bool) {
+        if is_ours {
+            let found = self.header.load(Ordering::Relaxed) & !LOCKED;
+            self.header.store(found, Ordering::Release);
+        }
+        (0..ASIDE).for_each(|_| spin_loop());
     }
 
     /// Locks the line, waiting for it, until the guard is dropped.
     pub(super) fn lock(&self) -> Locked<'_, SLOTS, UNUSED> {
-        while !self.lock_unchanged(self.see()) {
-            spin_loop();
-        }
+        while !self.lock_unchanged(self.see()) {}
         Locked(self)
     }
 
@@ -313,8 +329,8 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         Locked(self)
     }
 
-    /// Unlocks the line after changes that left its chain as it was `seen`: the header just
-    /// exchanged need not be read again.
+    /// Unlocks the line after changes that left its chain as it was `seen`: the header need not be read
+    /// again.
     #[inline(always)]
     pub(super) fn unlock_seen(&self, seen: Seen) {
         self.header.store(seen.0.wrapping_add(VERSION), Ordering::Release);
