@@ -22,8 +22,9 @@ pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> bool {
     word.fetch_or(bit, Ordering::Acquire) & bit == 0
 }
 
-/// The same without writing a bit that is set: a model lets one that is written again outlast its
-/// clearing, which no processor does.
+/// The same without writing a bit that is set: loom does not order all writes to a word, and lets one that
+/// is set again outlast its clearing, which no processor does. So this is not modelled: that setting a
+/// bit which is set changes nothing.
 #[cfg(loom)]
 pub(crate) fn set_bit(word: &AtomicU64, bit: u64) -> bool {
     let mut seen = word.load(Ordering::Relaxed);

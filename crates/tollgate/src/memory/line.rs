@@ -11,7 +11,7 @@
 //!
 //!  header   bit 0       locked (of a home)
 //!           bits 1–30   the overflow line that continues this one, plus one; 0: none
-//!           bits 31–63  version, one more after every locking
+//!           bits 31–63  version, one more after every locking that may have changed something
 //! ```
 //!
 //! An overflow line is the same in half the words. Deciding about a key that has one of the last two
@@ -118,8 +118,10 @@ impl Slot<'_> {
     /// The state, if it is that of `fingerprint`.
     #[inline(always)]
     fn state_of(self, fingerprint: Fingerprint) -> Option<Words> {
-        let is_low = self.low.load(Ordering::Relaxed) == fingerprint.low;
-        self.state_under(fingerprint).filter(|_| is_low)
+        if self.low.load(Ordering::Relaxed) != fingerprint.low {
+            return None;
+        }
+        self.state_under(fingerprint)
     }
 
     /// The state, if it is that of `fingerprint`, whose low word is that of the slot.
@@ -289,16 +291,24 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         self.header.load(Ordering::Relaxed) == header
     }
 
-    /// Locks the line, if nothing has changed since `seen`.
+    /// Locks the line, unless somebody has.
     #[inline(always)]
-    pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
+    fn try_lock(&self) -> bool {
         let is_ours = set_bit(&self.header, LOCKED);
-        let is_unchanged = is_ours && self.header.load(Ordering::Relaxed) == header | LOCKED;
-        if is_unchanged {
+        if is_ours {
             // Keeps the writes to come from being seen before the lock is: a reader that sees one
             // of them must find the header changed.
             fence(Ordering::Release);
-        } else {
+        }
+        is_ours
+    }
+
+    /// Locks the line, if nothing has changed since `seen`.
+    #[inline(always)]
+    pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
+        let is_ours = self.try_lock();
+        let is_unchanged = is_ours && self.header.load(Ordering::Relaxed) == header | LOCKED;
+        if !is_unchanged {
             self.step_aside(is_ours);
         }
         is_unchanged
@@ -306,8 +316,8 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// Gives the lock back, if it is ours, and leaves the line to whoever was faster for a while.
     ///
-    /// They will decide about the same key next, and do so many times over while the line is at hand;
-    /// where two cores take turns, most of their time goes into passing it.
+    /// Mostly they decide about the same key again and again, and do so the faster the longer the line
+    /// stays at hand; where two cores take turns, most of their time goes into passing it.
     #[cold]
     #[inline(never)]
     fn step_aside(&self, is_ours: bool) {
@@ -320,7 +330,9 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// Locks the line, waiting for it, until the guard is dropped.
     pub(super) fn lock(&self) -> Locked<'_, SLOTS, UNUSED> {
-        while !self.lock_unchanged(self.see()) {}
+        while !self.try_lock() {
+            self.see();
+        }
         Locked(self)
     }
 

@@ -21,6 +21,9 @@ use crate::meter::Meter;
 use crate::sync::spin_loop;
 use crate::time::Timestamp;
 
+/// How often a decision is attempted without a lock.
+const ATTEMPTS: usize = 16;
+
 /// Does what is rarely done, and keeps it from costing anything where it is not: what `rare` needs
 /// is copied only here.
 #[cold]
@@ -361,7 +364,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge wherever its state is, attempting it until nobody else is faster.
+    /// Decides one charge wherever its state is: without a lock, if in a few attempts nobody else is
+    /// faster, for who is gets ahead of us again and again.
     #[inline(never)]
     fn decide_anywhere<T: Inline>(
         &self,
@@ -372,7 +376,7 @@ impl<C: Clock> MemoryStore<C> {
         let Some(code) = T::code(asked.meter) else {
             return self.decide_alone(question);
         };
-        loop {
+        for _ in 0..ATTEMPTS {
             let home = self.table.home(fingerprint.low);
             let attempt = self.table.see(home).ok_or(Miss::Overtaken).and_then(|seen| {
                 let slot = self.table.find(home, seen, fingerprint);
@@ -383,9 +387,10 @@ impl<C: Clock> MemoryStore<C> {
             match attempt {
                 Ok(brief) => return brief.decision(asked),
                 Err(Miss::Overtaken) => spin_loop(),
-                Err(Miss::NotInline) => return self.decide_alone(question),
+                Err(Miss::NotInline) => break,
             }
         }
+        self.decide_alone(question)
     }
 
     /// Writes a state to a locked home, in its slot or as a new key's, and unlocks it.
@@ -414,9 +419,8 @@ impl<C: Clock> MemoryStore<C> {
 
 /// Tries to decide one charge on the state in `words`, which were read from a home `seen` so.
 ///
-/// Evaluates without a lock, and locks only to write: by exchanging the very header that was
-/// read, so that success means nothing has changed since. `write` replaces the state and
-/// unlocks.
+/// Evaluates without a lock, and locks only to write, and only if the header is still the very one that
+/// was read, so that nothing has changed since. `write` replaces the state and unlocks.
 #[inline(always)]
 fn attempt<T: Inline>(
     Asked { meter, ask, takes, .. }: Asked<'_>,
