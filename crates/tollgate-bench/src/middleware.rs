@@ -1,17 +1,23 @@
 //! Layers around an axum server: how many requests it answers in a second, and what a request costs.
 //!
 //! ```text
-//! each contender ── a server of its own, on a thread of its own, over loopback
+//! round 1…m ── for each contender a server of its own, started anew, on a thread of its own, over loopback
 //!     run 1…n ── each contender in turn, from the same load generator (so that noise meets all alike)
 //! ```
+//!
+//! Where a server's code and data happen to lie, and what they then share a cache set with, makes some
+//! tenths of a microsecond a request, as much as what is measured. It stays for as long as the server
+//! does, so that no number of runs averages it out; servers that are started anew do.
 //!
 //! The server's thread is the bottleneck: the load generator, on another, only writes the same bytes
 //! and looks for the end of the answer. Where there are two cores each has one to itself.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use core_affinity::CoreId;
 use serde::Serialize;
 
 use crate::report::{self, Format, hundredth, tenth};
@@ -26,8 +32,11 @@ use server::{Kind, Server};
 /// the machine, which may last for seconds, meets all contenders alike.
 const RUN: Duration = Duration::from_millis(100);
 
-/// How long each server is warmed up.
-const WARM_UP: Duration = Duration::from_millis(400);
+/// How long each server is warmed up: for more requests than a layer looks at more closely.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// Runs of each contender before servers are started anew.
+const ROUND: usize = 10;
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
@@ -73,24 +82,12 @@ struct Sample {
 pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     let mut cores = core_affinity::get_core_ids().unwrap_or_default().into_iter();
     let (own, servers) = (cores.next(), cores.next());
-    let servers = Kind::ALL.map(|kind| Server::start(kind, servers));
     own.map(core_affinity::set_for_current);
-    let mut loads = Vec::new();
-    for server in &servers {
-        let load = Load::connect(server.address(), plan.connections)?;
-        load.run_for(WARM_UP)?;
-        loads.push(load);
-    }
-    let mut samples = vec![Vec::new(); servers.len()];
-    for run in 0..plan.runs {
-        if run % 10 == 0 {
-            eprintln!("run {} of {}", run + 1, plan.runs);
-        }
-        // Another begins each time, so that none is always the first.
-        for turn in 0..servers.len() {
-            let index = (run + turn) % servers.len();
-            samples[index].push(sample(&servers[index], &loads[index])?);
-        }
+    let mut samples = vec![Vec::new(); Kind::ALL.len()];
+    for first in (0..plan.runs).step_by(ROUND) {
+        eprintln!("run {} of {}", first + 1, plan.runs);
+        let runs = first..plan.runs.min(first + ROUND);
+        round(plan, servers, runs, &mut samples)?;
     }
     let rows: Vec<Row> = Kind::ALL
         .iter()
@@ -98,6 +95,30 @@ pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         .map(|(kind, own)| row(plan, *kind, own, &samples[0]))
         .collect();
     print(plan, &rows, out)
+}
+
+/// Starts all servers, asks them in turn for some runs, and stops them.
+fn round(
+    plan: &Plan,
+    core: Option<CoreId>,
+    runs: Range<usize>,
+    samples: &mut [Vec<Sample>],
+) -> io::Result<()> {
+    let servers = Kind::ALL.map(|kind| Server::start(kind, core));
+    let mut loads = Vec::new();
+    for server in &servers {
+        let load = Load::connect(server.address(), plan.connections)?;
+        load.run_for(WARM_UP)?;
+        loads.push(load);
+    }
+    for run in runs {
+        // Another begins each time, so that none is always the first.
+        for turn in 0..servers.len() {
+            let index = (run + turn) % servers.len();
+            samples[index].push(sample(&servers[index], &loads[index])?);
+        }
+    }
+    Ok(())
 }
 
 fn sample(server: &Server, load: &Load) -> io::Result<Sample> {
@@ -150,7 +171,8 @@ fn print(plan: &Plan, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let cores = thread::available_parallelism()?;
     writeln!(
         out,
-        "{cores} core(s), {} connections, {} interleaved runs of {RUN:?}, medians\n\n\
+        "{cores} core(s), {} connections, {} interleaved runs of {RUN:?}, medians; servers started anew \
+         every {ROUND} runs\n\n\
          {:<28} {:>10} {:>15} {:>8} {:>10} {:>8} {:>8}",
         plan.connections,
         plan.runs,

@@ -1,6 +1,7 @@
 //! The same hello server with another layer, or none, each on a thread of its own.
 
 use std::fs;
+use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -10,7 +11,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use core_affinity::CoreId;
+use futures_util::future::select;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tollgate::policy::{Missing, Rule};
 use tollgate::{Algorithm, Gate, MemoryStore, Policy};
 use tollgate_tower::{Axes, RateLimitLayer};
@@ -74,9 +77,11 @@ impl Kind {
     }
 }
 
-/// A server that runs until the process ends.
+/// A server that runs until it is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
+    // Dropped to stop it.
+    _stop: oneshot::Sender<()>,
     // Where the system says how long its thread has run.
     schedstat: String,
 }
@@ -93,9 +98,11 @@ impl Server {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
                 let address = listener.local_addr().expect("it is bound");
                 let schedstat = format!("/proc/{}/schedstat", thread.display());
-                send.send(Self { address, schedstat }).expect("somebody waits");
+                let (stop, stopped) = oneshot::channel();
+                send.send(Self { address, _stop: stop, schedstat }).expect("somebody waits");
                 let service = kind.router().into_make_service_with_connect_info::<SocketAddr>();
-                axum::serve(listener, service).await.expect("it serves until the end");
+                // What it has under way ends with the runtime.
+                select(stopped, axum::serve(listener, service).into_future()).await;
             });
         });
         started.recv().expect("the thread says where it listens")
