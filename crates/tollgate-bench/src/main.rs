@@ -45,7 +45,7 @@ struct MiddlewareArgs {
     #[arg(long)]
     json: bool,
     /// Interleaved runs of each contender
-    #[arg(long, default_value_t = 75, value_parser = clap::value_parser!(u16).range(1..=999))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=999))]
     runs: u16,
     /// Connections kept alive, each with one request at a time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]

@@ -5,8 +5,8 @@
 //!     run 1…n ── each contender in turn, from the same load generator (so that noise meets all alike)
 //! ```
 //!
-//! Where a server's code and data happen to lie, and what they then share a cache set with, makes some
-//! tenths of a microsecond a request, as much as what is measured. It stays for as long as the server
+//! Where a server's code and data happen to lie, and what they then share a cache set with, makes a
+//! tenth of a microsecond a request, more than layers differ by. It stays for as long as the server
 //! does, so that no number of runs averages it out; servers that are started anew do.
 //!
 //! The server's thread is the bottleneck: the load generator, on another, only writes the same bytes
