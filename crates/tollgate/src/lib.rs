@@ -262,6 +262,7 @@ mod charge;
 pub mod clock;
 mod decision;
 pub mod digest;
+mod divisor;
 pub mod gate;
 #[doc(hidden)]
 pub mod hash;

@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::bucket::{Stretch, WholeDebt};
+use crate::divisor::Divisor;
 use crate::quota::{Period, Quota};
 use crate::time::{MAX_EXACT, Micros};
 
@@ -57,8 +58,11 @@ pub struct Meter {
     kind: u64,
     // The number of its limit, if it has buckets and there was one left, or else [`NO_NUMBER`].
     number: u16,
-    // How many microseconds a unit lasts, where a [`WholeDebt`] can say what its buckets owe.
-    whole: Option<NonZeroU64>,
+    // Whether a [`WholeDebt`] can say what its buckets owe.
+    whole: bool,
+    // What is divided by to say how many units are left: how many microseconds one lasts, of whole debts;
+    // of everything else the period.
+    divisor: Divisor,
 }
 
 impl Meter {
@@ -79,9 +83,13 @@ impl Meter {
         let buckets = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
         let number = if buckets { number_of(quota.limit()) } else { None };
         let number = number.unwrap_or(NO_NUMBER);
-        let whole = number != NO_NUMBER && unit.fraction == 0 && full.micros <= WholeDebt::LONGEST;
-        let whole = NonZeroU64::new(unit.micros).filter(|_| whole);
-        Ok(Self { quota, algorithm, unit, full, kind, number, whole })
+        let whole = number != NO_NUMBER
+            && unit.fraction == 0
+            && unit.micros > 0
+            && full.micros <= WholeDebt::LONGEST;
+        let divisor = if whole { unit.micros } else { quota.period().as_micros() };
+        let divisor = Divisor::new(NonZeroU64::new(divisor).unwrap_or(NonZeroU64::MIN));
+        Ok(Self { quota, algorithm, unit, full, kind, number, whole, divisor })
     }
 
     /// The quota.
@@ -127,10 +135,17 @@ impl Meter {
         self.number
     }
 
-    /// How many microseconds a unit lasts, if it has buckets that owe a whole number of them after each
-    /// charge, and not too many, and its limit has a number.
-    pub(crate) const fn whole_unit(&self) -> Option<NonZeroU64> {
+    /// Whether it has buckets that owe a whole number of microseconds after each charge, and not too many,
+    /// and its limit has a number.
+    #[inline(always)]
+    pub(crate) const fn has_whole_debts(&self) -> bool {
         self.whole
+    }
+
+    /// How many microseconds a unit lasts, if it [has whole debts](Meter::has_whole_debts); else the period.
+    #[inline(always)]
+    pub(crate) const fn divisor(&self) -> Divisor {
+        self.divisor
     }
 
     /// How long one unit lasts.

@@ -22,8 +22,6 @@
 //! longer than they were promised. Between two charges the bucket thus drains at most as fast as the
 //! faster of the two limits, and no sequence of changes grants more than the most generous quota.
 
-use std::num::NonZeroU64;
-
 use super::{Ask, Evaluation, Present, Standing};
 use crate::algorithm::Algorithm;
 use crate::charge::Cost;
@@ -232,7 +230,7 @@ impl WholeDebt {
     /// Whether `ask` of `meter` can be evaluated here.
     #[inline(always)]
     pub(crate) fn suits(meter: &Meter, ask: Ask) -> bool {
-        meter.whole_unit().is_some() && ask.min == ask.max && ask.max.get() <= meter.capacity()
+        meter.has_whole_debts() && ask.min == ask.max && ask.max.get() <= meter.capacity()
     }
 
     /// What is owed at `now`.
@@ -281,8 +279,8 @@ impl Present for Owed {
     fn standing(self, meter: &Meter, now: Timestamp) -> Standing {
         let lasts = self.lasts(now);
         let room = meter.full().micros.saturating_sub(lasts);
-        let unit = meter.whole_unit().unwrap_or(NonZeroU64::MIN);
-        Standing { remaining: room / unit, reset: Micros::new(lasts) }
+        let (remaining, _) = meter.divisor().divide(room);
+        Standing { remaining, reset: Micros::new(lasts) }
     }
 }
 
@@ -336,6 +334,7 @@ fn owed_units(owed: Stretch, meter: &Meter) -> u64 {
     let (limit, period) = (meter.limit(), meter.period().as_micros());
     let narrow = owed.micros.checked_mul(limit).and_then(|units| units.checked_add(owed.fraction));
     match narrow {
+        Some(units) if !meter.has_whole_debts() => meter.divisor().divide_up(units),
         Some(units) => units.div_ceil(period),
         None => {
             let units = u128::from(owed.micros) * u128::from(limit) + u128::from(owed.fraction);

@@ -107,7 +107,7 @@ impl Windows {
         let period = meter.period().as_micros();
         // A window that lies ahead (the clock stepped back) is counted as just begun.
         let in_view = period - now.as_micros().saturating_sub(self.start);
-        let share = mul_div_ceil(self.previous, in_view, period);
+        let share = share_of(self.previous, in_view, meter);
         meter.limit().saturating_sub(self.current).saturating_sub(share)
     }
 
@@ -174,12 +174,18 @@ fn fade(period: u64, count: u64, room: u64) -> u64 {
     period / count * excess + (period % count * excess).div_ceil(count)
 }
 
-/// ⌈a · b / c⌉, in the narrowest integers that hold the product.
+/// ⌈units · in_view / period⌉, in the narrowest integers that hold the product.
 #[inline(always)]
-fn mul_div_ceil(a: u64, b: u64, c: u64) -> u64 {
-    match a.checked_mul(b) {
-        Some(product) => product.div_ceil(c),
-        // At most `a`, since `b ≤ c`.
-        None => (u128::from(a) * u128::from(b)).div_ceil(u128::from(c)) as u64,
+fn share_of(units: u64, in_view: u64, meter: &Meter) -> u64 {
+    match units.checked_mul(in_view) {
+        Some(product) => meter.divisor().divide_up(product),
+        None => share_of_many(units, in_view, meter.period().as_micros()),
     }
+}
+
+/// The same where the product is wider.
+#[cold]
+fn share_of_many(units: u64, in_view: u64, period: u64) -> u64 {
+    // At most `units`, since no more than the period is in view.
+    (u128::from(units) * u128::from(in_view)).div_ceil(u128::from(period)) as u64
 }
