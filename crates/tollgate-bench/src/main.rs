@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use middleware::instructions;
 
 mod alloc;
 mod contender;
@@ -50,6 +51,25 @@ struct MiddlewareArgs {
     /// Connections kept alive, each with one request at a time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
     connections: u16,
+    /// Count instructions under valgrind instead of taking times: the same each time, whoever else
+    /// uses the machine
+    #[arg(long, conflicts_with_all = ["runs", "connections"])]
+    instructions: bool,
+    /// What is run under valgrind: this contender, asked so often
+    #[arg(long, hide = true, num_args = 2, value_names = ["CONTENDER", "REQUESTS"])]
+    alone: Option<Vec<String>>,
+}
+
+impl MiddlewareArgs {
+    fn run(self, out: &mut impl io::Write) -> io::Result<()> {
+        if let Some([contender, requests]) = self.alone.as_deref() {
+            return instructions::ask_alone(contender, requests);
+        }
+        match self.instructions {
+            true => instructions::run(report::Format::of(self.json), out),
+            false => middleware::run(&self.into(), out),
+        }
+    }
 }
 
 impl From<MiddlewareArgs> for middleware::Plan {
@@ -109,7 +129,7 @@ fn main() -> ExitCode {
     let out = &mut io::stdout().lock();
     let measured = match Args::parse().bench {
         Bench::Memory(options) => memory::run(&options.into(), out),
-        Bench::Middleware(args) => middleware::run(&args.into(), out),
+        Bench::Middleware(args) => args.run(out),
         Bench::Policy(options) => policy::run(&options.into(), out),
         Bench::Redis(options) => redis::run(&options.into(), out),
     };

@@ -9,6 +9,9 @@
 //! tenth of a microsecond a request, more than layers differ by. It stays for as long as the server
 //! does, so that no number of runs averages it out; servers that are started anew do.
 //!
+//! That noise is no smaller than what layers differ by, so there is a second measure: the instructions a
+//! request takes (`middleware/instructions.rs`), which are the same each time.
+//!
 //! The server's thread is the bottleneck: the load generator, on another, only writes the same bytes
 //! and looks for the end of the answer. Where there are two cores each has one to itself.
 
@@ -22,6 +25,7 @@ use serde::Serialize;
 
 use crate::report::{self, Format, hundredth, tenth};
 
+pub(crate) mod instructions;
 mod load;
 mod server;
 
@@ -80,6 +84,8 @@ struct Sample {
 
 /// Measures everything in `plan` and prints it to `out`.
 pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    // Before this thread keeps to one of them.
+    let available = thread::available_parallelism()?.get();
     let mut cores = core_affinity::get_core_ids().unwrap_or_default().into_iter();
     let (own, servers) = (cores.next(), cores.next());
     own.map(core_affinity::set_for_current);
@@ -94,7 +100,7 @@ pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         .zip(&samples)
         .map(|(kind, own)| row(plan, *kind, own, &samples[0]))
         .collect();
-    print(plan, &rows, out)
+    print(plan, available, &rows, out)
 }
 
 /// Starts all servers, asks them in turn for some runs, and stops them.
@@ -164,11 +170,10 @@ fn median(mut values: Vec<f64>) -> f64 {
     (values[(values.len() - 1) / 2] + values[middle]) / 2.0
 }
 
-fn print(plan: &Plan, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
+fn print(plan: &Plan, cores: usize, rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     if plan.format == Format::Json {
         return report::json(out, rows);
     }
-    let cores = thread::available_parallelism()?;
     writeln!(
         out,
         "{cores} core(s), {} connections, {} interleaved runs of {RUN:?}, medians; servers started anew \

@@ -11,7 +11,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use tollgate_testkit::redis::Server;
+use tollgate_testkit::redis::{Server, installed};
 
 use crate::Plan;
 use crate::report::Format;
@@ -40,6 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Measures everything in `plan` and prints it to `out`.
 pub(crate) fn run(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
+    installed("redis-server")?;
     let server = Server::start();
     let placed = place(&server);
     header(plan, placed, out)?;

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 pub use client::{Client, Reply};
 pub use cluster::Cluster;
+pub use process::installed;
 pub use proxy::Proxy;
 pub use sentinel::Sentinels;
 pub use server::{Server, ServerBuilder};

@@ -3,10 +3,19 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tollgate_testkit::redis::{Client, Cluster, Proxy, Reply, Sentinels, Server, wait_for};
+use tollgate_testkit::redis::{
+    Client, Cluster, Proxy, Reply, Sentinels, Server, installed, wait_for,
+};
 
 fn ok() -> Reply {
     Reply::Simple("OK".into())
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_with_what_to_install() {
+    assert!(installed("redis-server").is_ok());
+    let error = installed("redis-server-of-next-year").unwrap_err().to_string();
+    assert!(error.starts_with("redis-server-of-next-year was not found; install it: "), "{error}");
 }
 
 #[test]

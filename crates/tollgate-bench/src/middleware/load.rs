@@ -31,17 +31,29 @@ impl Load {
     }
 
     /// Asks for so long, and says how many answers came.
+    pub(crate) fn run_for(&self, time: Duration) -> io::Result<u64> {
+        let end = Instant::now() + time;
+        self.run_while(|| Instant::now() < end)
+    }
+
+    /// Asks so often over each connection.
+    pub(crate) fn run_rounds(&self, rounds: u64) -> io::Result<u64> {
+        let mut begun = 1..rounds;
+        self.run_while(|| begun.next().is_some())
+    }
+
+    /// Asks once over each connection, and again as long as there are to be more; says how many answers
+    /// came.
     ///
     /// All connections are written to before the first is read from, so that the server always has
     /// something to do.
-    pub(crate) fn run_for(&self, time: Duration) -> io::Result<u64> {
-        let end = Instant::now() + time;
+    fn run_while(&self, mut more: impl FnMut() -> bool) -> io::Result<u64> {
         let mut answers = 0;
         let mut answer = [0; MAX_ANSWER];
         for connection in &self.connections {
             send(connection)?;
         }
-        while Instant::now() < end {
+        while more() {
             for connection in &self.connections {
                 receive(connection, &mut answer)?;
                 send(connection)?;

@@ -13,6 +13,14 @@ use super::PATIENCE;
 /// Distinct keys.
 pub(crate) const KEYS: usize = 10_000;
 
+/// The least a script can do that goes by the server's clock and keeps a bucket with a lifetime: what it
+/// writes is as long as one of Tollgate's, and nothing is worked out.
+const FLOOR: &str = "\
+redis.call('TIME')
+redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], 'twenty-eight bytes, as it is', 'PX', '3600000')
+return 1";
+
 /// What most people write for a fixed window.
 const INCR_EXPIRE: &str = "\
 local used = redis.call('INCR', KEYS[1])
@@ -53,6 +61,8 @@ pub(crate) enum Kind {
     Incr,
     /// The least one can ask of a script.
     Empty,
+    /// The least one can ask of a script that decides about a bucket.
+    Floor,
     /// A counter with an expiry.
     IncrExpire,
     /// A token bucket in a hash.
@@ -72,9 +82,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Incr,
         Self::Empty,
+        Self::Floor,
         Self::IncrExpire,
         Self::HashBucket,
         Self::SortedSetLog,
@@ -106,6 +117,7 @@ impl Kind {
         match self {
             Self::Incr => "INCR",
             Self::Empty => "empty EVALSHA",
+            Self::Floor => "TIME, GET and SET script",
             Self::IncrExpire => "INCR+PEXPIRE script",
             Self::HashBucket => "hash script",
             Self::SortedSetLog => "sorted-set script",
@@ -128,7 +140,7 @@ impl Kind {
     /// By which algorithm, if by any.
     pub(crate) const fn algorithm(self) -> &'static str {
         match self {
-            Self::Incr | Self::Empty => "none",
+            Self::Incr | Self::Empty | Self::Floor => "none",
             Self::IncrExpire => Algorithm::FixedWindow.name(),
             Self::SortedSetLog => Algorithm::SlidingLog.name(),
             Self::Tollgate(algorithm) => algorithm.name(),
@@ -161,6 +173,7 @@ impl Contender {
         Ok(match kind {
             Kind::Incr => Self::Plain(Plain::new(server, Command::Incr).await?),
             Kind::Empty => Self::Plain(Plain::script(server, "return 1", &[]).await?),
+            Kind::Floor => Self::Plain(Plain::script(server, FLOOR, &[]).await?),
             Kind::IncrExpire => {
                 Self::Plain(Plain::script(server, INCR_EXPIRE, &["1000000", "3600000"]).await?)
             }

@@ -18,6 +18,7 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts `program`, whose output goes to `log`.
     pub(super) fn start(program: &str, arguments: &[String], log: &Path) -> Self {
+        installed(program).unwrap_or_else(|error| panic!("{error}"));
         let output = fs::File::create(log).expect("a log file");
         let errors = output.try_clone().expect("a log file");
         // The kernel's promise to kill a child with its parent.
@@ -50,6 +51,18 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Looks for a program where the shell would.
+///
+/// # Errors
+///
+/// If it is not there; the error says what to install.
+pub fn installed(program: &str) -> io::Result<()> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let missing = || io::Error::other(format!("{program} was not found; install it: {INSTALL}"));
+    is_there.then_some(()).ok_or_else(missing)
 }
 
 /// Runs a program to its end.
