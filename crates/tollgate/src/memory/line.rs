@@ -14,30 +14,30 @@
 //!           bits 31–63  version, one more after every locking that may have changed something
 //! ```
 //!
-//! An overflow line is the same in half the words. Deciding about a key that has one of the last two
-//! slots of its home, which are taken first, writes only the second cache line, so that cores which
-//! share a busy key pass one line to and fro, not two.
+//! An overflow line is the same in half the words. A slot is empty when the first word of its state is
+//! zero.
 //!
-//! A slot is empty when the first word of its state is zero.
+//! **A slot of one's own.** Each fingerprint names one slot of its home that it should have, and three in
+//! four have it: whoever comes into a home gets it if it is free, and whoever takes from another slot
+//! changes places with whoever is there. A key is looked for in all slots at once, so for that it would not
+//! matter. But where its state is to be written is then known before the line has come from memory. A
+//! processor that does not know where a store goes may have to hold back every load behind it, for it
+//! might be of what is stored, and the next decision begins with one: on the machine where this was
+//! measured that made the line of each decision wait for that of the one before.
 //!
 //! **The protocol.** A bucket's home line and the overflow lines chained to it change only under the
 //! lock in the home's header. Readers take no lock: they read the header, then what they need, then
 //! the header again, and believe what they read only if it is the same unlocked header. Whoever then
-//! wants to write sets the lock and looks whether the header is still the one it read: if so, what was
-//! read still holds and nothing has to be read twice; if not, it gives the lock back and begins anew.
-//! Every word is atomic, so a torn read is a wrong number that is thrown away, never undefined
-//! behaviour.
-//!
-//! Setting a bit takes the processor fewer steps than exchanging a word on condition, and steps that
-//! wait for a line to come from memory are what keeps the next decision from asking for its own:
-//! ARCHITECTURE.md has the figures.
+//! wants to write locks the line only if the header is still the one it read: then what was read still
+//! holds and nothing has to be read twice; if not, it begins anew. Every word is atomic, so a torn read is
+//! a wrong number that is thrown away, never undefined behaviour.
 //!
 //! The 33-bit version could only deceive a reader that is held up for exactly 2^33 writes to one
 //! line: over a minute of the hottest key there is, to the write.
 
 use super::fingerprint::{Fingerprint, HIGH_SHIFT};
 use super::place;
-use crate::sync::{AtomicU64, Ordering, fence, set_bit, spin_loop, yield_now};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
 /// The line a key lives in if there is room.
 pub(super) type HomeLine = Line<5, 0>;
@@ -231,20 +231,43 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         (0..SLOTS).rev().map(|slot| self.slot(slot))
     }
 
-    /// Lets `fingerprint`, with its new state, and one of this line change places: it was found in `slot`,
-    /// elsewhere. Only under the lock.
+    /// The slot that `fingerprint` should have in its home.
+    #[inline(always)]
+    pub(super) fn own(&self, fingerprint: Fingerprint) -> Slot<'_> {
+        self.slot(Self::own_place(fingerprint))
+    }
+
+    #[inline(always)]
+    fn own_place(fingerprint: Fingerprint) -> usize {
+        // By bits that do not choose the home.
+        (((fingerprint.low >> 32) * SLOTS as u64) >> 32) as usize
+    }
+
+    /// Lets in `fingerprint`, which is new to this home or to what continues it: into its own slot, unless
+    /// somebody has that who should, and otherwise into `slot`, which is free. Only under the lock.
+    pub(super) fn let_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+        let own = self.own(fingerprint);
+        let (holder, held) = (own.fingerprint(), own.state());
+        if Self::own_place(holder) == Self::own_place(fingerprint) || held.is_empty() {
+            return slot.set(fingerprint, words);
+        }
+        slot.set(holder, held);
+        own.set(fingerprint, words);
+    }
+
+    /// Replaces the state of `fingerprint`, which was found in `slot`, of this home or of what continues it.
+    /// Only under the lock.
     ///
-    /// Each time it is another one's turn to go, for it goes by the version `seen`.
-    pub(super) fn take_in(
-        &self,
-        seen: Seen,
-        slot: Slot<'_>,
-        fingerprint: Fingerprint,
-        words: Words,
-    ) {
-        let here = self.slot((seen.0 / VERSION) as usize % SLOTS);
-        slot.set(here.fingerprint(), here.state());
-        here.set(fingerprint, words);
+    /// In its own slot, if that is where it is: `slot` was found by what the line holds, and so tells where
+    /// it is only once the line is there. Otherwise it gets its own, and whoever had that gets the other.
+    #[inline(always)]
+    pub(super) fn set_state_of(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+        let own = self.own(fingerprint);
+        if own.state_of(fingerprint).is_none() {
+            slot.set(own.fingerprint(), own.state());
+            return own.set(fingerprint, words);
+        }
+        own.set_state_of(fingerprint, words);
     }
 
     #[inline(always)]
@@ -291,49 +314,32 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         self.header.load(Ordering::Relaxed) == header
     }
 
-    /// Locks the line, unless somebody has.
+    /// Locks the line, if nothing has changed since `seen`; or else leaves it to whoever was faster for a
+    /// while.
     #[inline(always)]
-    fn try_lock(&self) -> bool {
-        let is_ours = set_bit(&self.header, LOCKED);
-        if is_ours {
-            // Keeps the writes to come from being seen before the lock is: a reader that sees one
-            // of them must find the header changed.
-            fence(Ordering::Release);
+    pub(super) fn lock_unchanged(&self, seen: Seen) -> bool {
+        let is_ours = self.try_lock(seen);
+        if !is_ours {
+            step_aside();
         }
         is_ours
     }
 
-    /// Locks the line, if nothing has changed since `seen`.
-    #[inline(always)]
-    pub(super) fn lock_unchanged(&self, Seen(header): Seen) -> bool {
-        let is_ours = self.try_lock();
-        let is_unchanged = is_ours && self.header.load(Ordering::Relaxed) == header | LOCKED;
-        if !is_unchanged {
-            self.step_aside(is_ours);
-        }
-        is_unchanged
-    }
-
-    /// Gives the lock back, if it is ours, and leaves the line to whoever was faster for a while.
-    ///
-    /// Mostly they decide about the same key again and again, and do so the faster the longer the line
-    /// stays at hand; where two cores take turns, most of their time goes into passing it.
-    #[cold]
-    #[inline(never)]
-    fn step_aside(&self, is_ours: bool) {
-        if is_ours {
-            let found = self.header.load(Ordering::Relaxed) & !LOCKED;
-            self.header.store(found, Ordering::Release);
-        }
-        (0..ASIDE).for_each(|_| spin_loop());
-    }
-
     /// Locks the line, waiting for it, until the guard is dropped.
     pub(super) fn lock(&self) -> Locked<'_, SLOTS, UNUSED> {
-        while !self.try_lock() {
-            self.see();
-        }
+        while !self.try_lock(self.see()) {}
         Locked(self)
+    }
+
+    #[inline(always)]
+    fn try_lock(&self, Seen(header): Seen) -> bool {
+        let locked = header | LOCKED;
+        let (ours, others) = (Ordering::Acquire, Ordering::Relaxed);
+        let is_ours = self.header.compare_exchange(header, locked, ours, others).is_ok();
+        // Keeps the writes to come from being seen before the lock is: a reader that sees one of them must
+        // find the header changed.
+        fence(Ordering::Release);
+        is_ours
     }
 
     /// A guard over a line that was locked by [`Line::lock_unchanged`].
@@ -347,6 +353,16 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     pub(super) fn unlock_seen(&self, seen: Seen) {
         self.header.store(seen.0.wrapping_add(VERSION), Ordering::Release);
     }
+}
+
+/// Leaves a line to whoever was faster for a while.
+///
+/// Mostly they decide about the same key again and again, and do so the faster the longer the line stays at
+/// hand; where two cores take turns, most of their time goes into passing it.
+#[cold]
+#[inline(never)]
+fn step_aside() {
+    (0..ASIDE).for_each(|_| spin_loop());
 }
 
 /// Unlocks a line when it is dropped, also by a panic: a line that stayed locked would stop everybody

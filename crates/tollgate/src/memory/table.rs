@@ -17,6 +17,7 @@
 //! nearest to stale. Stale slots met on the way are free.
 
 use std::hint::select_unpredictable;
+use std::iter;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, TryLockError};
 
@@ -189,12 +190,14 @@ impl Table {
         now: Timestamp,
     ) -> bool {
         let stale = |slot: &Slot<'_>| !slot.state().is_empty() && is_stale(slot.state(), now);
-        if let Some(slot) = self.slots(home).find(stale) {
+        // Its own slot first.
+        let slots = || iter::once(home.line.own(fingerprint)).chain(self.slots(home));
+        if let Some(slot) = slots().find(stale) {
             self.discard_side(slot);
-            slot.set(fingerprint, words);
+            home.line.let_in(fingerprint, slot, words);
             return false;
         }
-        let empty = self.slots(home).find(|slot| slot.state().is_empty());
+        let empty = slots().find(|slot| slot.state().is_empty());
         let slot = empty.unwrap_or_else(|| {
             let next = self.overflow.open();
             let last = self.overflow.chain(home.line.link().next()).last();
@@ -202,7 +205,7 @@ impl Table {
             let mut slots = self.overflow.get(next).slots();
             slots.next().expect("an overflow line has slots")
         });
-        slot.set(fingerprint, words);
+        home.line.let_in(fingerprint, slot, words);
         self.keys.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -352,10 +355,20 @@ impl Table {
         live
     }
 
-    /// Writes `entries` into a home, with as many overflow lines as they need. Only under the lock.
+    /// Writes `entries` into a home, as many as can be into their own slots, with as many overflow lines
+    /// as they need. Only under the lock.
     fn refill(&self, home: &HomeLine, entries: &[(Fingerprint, Words)]) {
-        let mut entries = entries.iter().copied();
-        fill(home.slots(), &mut entries);
+        home.slots().for_each(Slot::clear);
+        let mut others = Entries::new();
+        for &(fingerprint, words) in entries {
+            let own = home.own(fingerprint);
+            match own.state().is_empty() {
+                true => own.set(fingerprint, words),
+                false => others.push((fingerprint, words)),
+            }
+        }
+        let mut entries = others.into_iter();
+        fill(home.slots().filter(|slot| slot.state().is_empty()), &mut entries);
         let mut link = home.link();
         while entries.len() > 0 {
             let next = link.next().unwrap_or_else(|| self.overflow.open());
