@@ -4,7 +4,7 @@
 //! changes: how long a unit lasts, or a period. So that is inverted once, and a quotient is a product.
 //!
 //! **Exactness.** Of a number *d* the inverse is *v = ⌊(2^64 − 1)/d⌋*, so *0 < 2^64/d − v ≤ 1*. For any
-//! *n < 2^64* the product *n · v/2^64* is thus less than *n/d* by no more than *n/2^64 < 1*, and its floor is
+//! *n < 2^64* the product *n · v/2^64* is thus short of *n/d* by no more than *n/2^64 < 1*, and its floor is
 //! the quotient or one below it. What is left over says which.
 
 use std::num::NonZeroU64;

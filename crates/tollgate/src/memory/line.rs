@@ -11,19 +11,20 @@
 //!
 //!  header   bit 0       locked (of a home)
 //!           bits 1–30   the overflow line that continues this one, plus one; 0: none
-//!           bits 31–63  version, one more after every locking that may have changed something
+//!           bits 31–63  version, one more after every locking
 //! ```
 //!
 //! An overflow line is the same in half the words. A slot is empty when the first word of its state is
 //! zero.
 //!
 //! **A slot of one's own.** Each fingerprint names one slot of its home that it should have, and three in
-//! four have it: whoever comes into a home gets it if it is free, and whoever takes from another slot
-//! changes places with whoever is there. A key is looked for in all slots at once, so for that it would not
-//! matter. But where its state is to be written is then known before the line has come from memory. A
-//! processor that does not know where a store goes may have to hold back every load behind it, for it
-//! might be of what is stored, and the next decision begins with one: on the machine where this was
-//! measured that made the line of each decision wait for that of the one before.
+//! four have it: whoever is new gets it, or takes by itself from another slot, unless somebody is there
+//! who should be. (Sets of several leave everybody where they are, for they look all up before they write.)
+//! A key is looked for in all slots at once, so for that it would not matter. But where its state is to be
+//! written is then known before the line has come from memory. A processor that does not know where a
+//! store goes may have to hold back every load behind it, for it might be of what is stored, and the next
+//! decision begins with one: on the machine where this was measured that made the line of each decision
+//! wait for that of the one before.
 //!
 //! **The protocol.** A bucket's home line and the overflow lines chained to it change only under the
 //! lock in the home's header. Readers take no lock: they read the header, then what they need, then
@@ -34,6 +35,8 @@
 //!
 //! The 33-bit version could only deceive a reader that is held up for exactly 2^33 writes to one
 //! line: over a minute of the hottest key there is, to the write.
+
+use std::ptr;
 
 use super::fingerprint::{Fingerprint, HIGH_SHIFT};
 use super::place;
@@ -243,31 +246,48 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         (((fingerprint.low >> 32) * SLOTS as u64) >> 32) as usize
     }
 
-    /// Lets in `fingerprint`, which is new to this home or to what continues it: into its own slot, unless
-    /// somebody has that who should, and otherwise into `slot`, which is free. Only under the lock.
-    pub(super) fn let_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+    /// Whether the slot that `fingerprint` should have is held by somebody else who should have it.
+    fn is_taken(&self, fingerprint: Fingerprint) -> bool {
         let own = self.own(fingerprint);
-        let (holder, held) = (own.fingerprint(), own.state());
-        if Self::own_place(holder) == Self::own_place(fingerprint) || held.is_empty() {
-            return slot.set(fingerprint, words);
-        }
-        slot.set(holder, held);
-        own.set(fingerprint, words);
+        let is_theirs = Self::own_place(own.fingerprint()) == Self::own_place(fingerprint);
+        is_theirs && !own.state().is_empty()
+    }
+
+    /// Lets in `fingerprint`, which is new to this home and what continues it: into its own slot, unless
+    /// that is taken, and else into `slot`, which is free. Only under the lock.
+    pub(super) fn let_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+        let here = if self.is_taken(fingerprint) { slot } else { self.own(fingerprint) };
+        slot.set(here.fingerprint(), here.state());
+        here.set(fingerprint, words);
     }
 
     /// Replaces the state of `fingerprint`, which was found in `slot`, of this home or of what continues it.
     /// Only under the lock.
-    ///
-    /// In its own slot, if that is where it is: `slot` was found by what the line holds, and so tells where
-    /// it is only once the line is there. Otherwise it gets its own, and whoever had that gets the other.
     #[inline(always)]
     pub(super) fn set_state_of(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+        // Not asked of `slot`, which was found by what the line holds: where that is, is known only once
+        // the line is there.
         let own = self.own(fingerprint);
-        if own.state_of(fingerprint).is_none() {
-            slot.set(own.fingerprint(), own.state());
-            return own.set(fingerprint, words);
+        match own.state_of(fingerprint) {
+            Some(_) => own.set_state_of(fingerprint, words),
+            None => self.move_in(fingerprint, slot, words),
         }
-        own.set_state_of(fingerprint, words);
+    }
+
+    /// The same of one that has not its own slot: it changes places with whoever has it, or, where that is
+    /// taken, comes home all the same if it was not there.
+    #[inline(never)]
+    fn move_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
+        let is_home = || self.slots().any(|home| ptr::eq(home.low, slot.low));
+        let here = match self.is_taken(fingerprint) {
+            false => self.own(fingerprint),
+            true if is_home() => slot,
+            // Each time it is another one's turn to go, so that two who name the same slot, and are both
+            // asked for often, do not send each other away for ever.
+            true => self.slot((self.header.load(Ordering::Relaxed) / VERSION) as usize % SLOTS),
+        };
+        slot.set(here.fingerprint(), here.state());
+        here.set(fingerprint, words);
     }
 
     #[inline(always)]

@@ -180,6 +180,36 @@ fn a_key_that_comes_home_and_the_one_that_makes_room_lose_nothing() {
 }
 
 #[test]
+fn whoever_makes_room_for_a_key_that_comes_home_is_seen_as_before() {
+    check(|| {
+        let meter = meter("2/min", Algorithm::FixedWindow);
+        let filled = || {
+            let store = store();
+            let keys = keys_of_one_home(&store, &meter);
+            for key in &keys {
+                assert_eq!(take(&store, key, meter), 1);
+            }
+            let away = keys.iter().position(|key| is_away(&store, key, &meter));
+            (store, keys, away.expect("six keys do not fit a home"))
+        };
+        // In a model all stores are alike, so another one tells who it will be.
+        let (other, keys, away) = filled();
+        assert_eq!(take(&other, &keys[away], meter), 1);
+        let displaced = keys.into_iter().find(|key| is_away(&other, key, &meter));
+        let displaced = displaced.expect("somebody has made room");
+
+        let (store, keys, away) = filled();
+        let reader = thread::spawn({
+            let store = Arc::clone(&store);
+            move || store.peek(displaced.as_str(), meter, Cost::ONE)
+        });
+        assert_eq!(take(&store, &keys[away], meter), 1);
+        let seen = reader.join().unwrap();
+        assert_eq!(seen.outcomes()[0].reading.map(|reading| reading.remaining), Some(1));
+    });
+}
+
+#[test]
 fn a_key_in_an_overflow_line_takes_its_last_unit_once() {
     check(|| {
         let meter = meter("2/min", Algorithm::TokenBucket);

@@ -468,42 +468,89 @@ mod tests {
     use crate::algorithm::Algorithm;
     use crate::clock::ManualClock;
 
-    /// Whoever is asked for most shall not have to be looked for in a second place, nor written where the
-    /// line has to say.
-    #[test]
-    fn a_key_that_takes_gets_its_own_slot_at_home_and_nobody_is_lost() {
-        let clock = ManualClock::at_secs(1_000_000);
-        let store = MemoryStore::builder().build_with_clock(clock);
-        let meter = Meter::new("1000/h".parse().unwrap(), Algorithm::TokenBucket).unwrap();
-        let keys: Vec<String> = (0..2_000).map(|user| format!("user:{user}")).collect();
-        let find = |key: &String| store.fetch(Key::from(key.as_str()).as_ref(), &meter);
-        let has_its_own = |key: &String| {
-            let Found { fingerprint, line } = find(key);
-            line.own(fingerprint).fingerprint() == fingerprint
-        };
-        let is_next = |key: &&String| {
-            let Found { fingerprint, line } = find(key);
-            let next = store.table.overflow_line(line.see());
-            next.is_some_and(|next| next.find_any(fingerprint).is_some())
-        };
-        let left = |key: &String| {
-            let decision = store.peek(key.as_str(), meter, Cost::ONE);
+    /// Two thousand keys that have taken once, which is more than fit into the homes there are for them.
+    struct Crowd {
+        store: MemoryStore<ManualClock>,
+        meter: Meter,
+        keys: Vec<String>,
+    }
+
+    impl Crowd {
+        fn new() -> Self {
+            let store = MemoryStore::builder().build_with_clock(ManualClock::at_secs(1_000_000));
+            let meter = Meter::new("1000/h".parse().unwrap(), Algorithm::TokenBucket).unwrap();
+            let keys = (0..2_000).map(|user| format!("user:{user}")).collect();
+            let crowd = Self { store, meter, keys };
+            crowd.keys.iter().for_each(|key| crowd.take(key));
+            crowd
+        }
+
+        fn take(&self, key: &str) {
+            assert!(self.store.take(key, self.meter, Cost::ONE).is_allowed());
+        }
+
+        fn left(&self, key: &str) -> u64 {
+            let decision = self.store.peek(key, self.meter, Cost::ONE);
             decision.outcomes()[0].reading.unwrap().remaining
-        };
-        for key in &keys {
-            assert!(store.take(key.as_str(), meter, Cost::ONE).is_allowed());
         }
-        let away = keys.iter().filter(is_next).count();
-        assert!(away > 0, "a table this full has keys in overflow lines");
-        let settled = keys.iter().filter(|key| has_its_own(key)).count();
+
+        fn find(&self, key: &str) -> Found<'_> {
+            self.store.fetch(Key::from(key).as_ref(), &self.meter)
+        }
+
+        fn is_home(&self, key: &str) -> bool {
+            let Found { fingerprint, line } = self.find(key);
+            line.find_any(fingerprint).is_some()
+        }
+
+        /// Who has the slot that a key should have.
+        fn holder(&self, key: &str) -> &str {
+            let Found { fingerprint, line } = self.find(key);
+            let holder = line.own(fingerprint).fingerprint();
+            let holder = self.keys.iter().find(|key| self.find(key).fingerprint == holder);
+            holder.expect("homes that overflow are full")
+        }
+
+        fn has_its_own(&self, key: &str) -> bool {
+            let Found { fingerprint, line } = self.find(key);
+            line.own(fingerprint).fingerprint() == fingerprint
+        }
+    }
+
+    /// Whoever is asked for most shall not have to be looked for in a second place.
+    #[test]
+    fn a_key_that_takes_comes_home_and_nobody_is_lost() {
+        let crowd = Crowd::new();
+        let settled = crowd.keys.iter().filter(|key| crowd.has_its_own(key)).count();
         assert!((1_000..2_000).contains(&settled), "of 2000 keys {settled} have their own slots");
-        let unsettled: Vec<&String> = keys.iter().filter(|key| !has_its_own(key)).collect();
-        for key in &unsettled {
-            assert!(store.take(key.as_str(), meter, Cost::ONE).is_allowed());
-            assert!(has_its_own(key), "{key} took and has not its own slot");
+        let away: Vec<&String> = crowd.keys.iter().filter(|key| !crowd.is_home(key)).collect();
+        assert!(!away.is_empty(), "a table this full has keys in overflow lines");
+        for key in &away {
+            crowd.take(key);
+            assert!(crowd.is_home(key), "{key} took and is not at home");
         }
-        for key in &keys {
-            assert_eq!(left(key), if unsettled.contains(&key) { 998 } else { 999 }, "{key}");
+        for key in &crowd.keys {
+            assert_eq!(crowd.left(key), if away.contains(&key) { 998 } else { 999 }, "{key}");
         }
+    }
+
+    /// They would go on sending each other away, where there is room for both.
+    #[test]
+    fn two_busy_keys_that_name_the_same_slot_are_both_at_home_in_the_end() {
+        let crowd = Crowd::new();
+        let mut pairs = 0;
+        for key in &crowd.keys {
+            if crowd.is_home(key) {
+                continue;
+            }
+            let holder = crowd.holder(key);
+            pairs += usize::from(crowd.has_its_own(holder));
+            for _ in 0..5 {
+                crowd.take(key);
+                crowd.take(holder);
+            }
+            assert!(crowd.is_home(key) && crowd.is_home(holder), "{key} and {holder}");
+        }
+        assert!(pairs > 0, "of so many keys some name the same slot");
     }
 }
