@@ -247,10 +247,18 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     }
 
     /// Whether the slot that `fingerprint` should have is held by somebody else who should have it.
+    #[inline(always)]
     fn is_taken(&self, fingerprint: Fingerprint) -> bool {
         let own = self.own(fingerprint);
         let is_theirs = Self::own_place(own.fingerprint()) == Self::own_place(fingerprint);
         is_theirs && !own.state().is_empty()
+    }
+
+    /// Whether a slot is of this line, and not of one chained to it.
+    #[inline(always)]
+    fn has(&self, slot: Slot<'_>) -> bool {
+        let offset = ptr::from_ref(slot.low).addr().wrapping_sub(ptr::from_ref(self).addr());
+        offset < size_of::<Self>()
     }
 
     /// Lets in `fingerprint`, which is new to this home and what continues it: into its own slot, unless
@@ -270,18 +278,20 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         let own = self.own(fingerprint);
         match own.state_of(fingerprint) {
             Some(_) => own.set_state_of(fingerprint, words),
+            None if self.has(slot) && self.is_taken(fingerprint) => {
+                slot.set_state_of(fingerprint, words);
+            }
             None => self.move_in(fingerprint, slot, words),
         }
     }
 
-    /// The same of one that has not its own slot: it changes places with whoever has it, or, where that is
-    /// taken, comes home all the same if it was not there.
+    /// The same of one that gets its own slot, and leaves whoever had it the other; or, where that is
+    /// taken, comes home all the same.
+    #[cold]
     #[inline(never)]
     fn move_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
-        let is_home = || self.slots().any(|home| ptr::eq(home.low, slot.low));
         let here = match self.is_taken(fingerprint) {
             false => self.own(fingerprint),
-            true if is_home() => slot,
             // Each time it is another one's turn to go, so that two who name the same slot, and are both
             // asked for often, do not send each other away for ever.
             true => self.slot((self.header.load(Ordering::Relaxed) / VERSION) as usize % SLOTS),
