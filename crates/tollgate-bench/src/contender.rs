@@ -27,6 +27,8 @@ pub(crate) trait Contender: Sync {
     fn fill(&self, access: &Access) -> bool;
 
     /// Asks for one unit; whether it was granted. Only this is used of an answer, of all alike.
+    ///
+    /// Part of the loop, of all alike: what calling a function of the benchmark's costs is nobody's.
     fn take(&self, access: &Access) -> bool;
 
     /// Makes every request of `part` and counts what was granted.
@@ -164,7 +166,7 @@ impl Contender for Tollgate {
         decision.is_allowed()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, access: &Access) -> bool {
         let Self { store, meter, .. } = self;
         black_box(store.take(access.key.as_str(), meter, Cost::ONE).is_allowed())
@@ -221,7 +223,7 @@ impl Contender for Governor {
         matches!(answer, Ok(Ok(())))
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, access: &Access) -> bool {
         black_box(self.limiter.check_key(&access.key).is_ok())
     }
@@ -288,7 +290,7 @@ impl Contender for MutexMap {
         self.charge(&access.key, self.fill)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, access: &Access) -> bool {
         black_box(self.charge(&access.key, 1))
     }
@@ -337,7 +339,7 @@ impl Contender for Floor {
         self.charge(access, self.fill)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, access: &Access) -> bool {
         black_box(self.charge(access, 1))
     }

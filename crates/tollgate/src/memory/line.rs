@@ -20,11 +20,10 @@
 //! **A slot of one's own.** Each fingerprint names one slot of its home that it should have, and three in
 //! four have it: whoever is new gets it, or takes by itself from another slot, unless somebody is there
 //! who should be. (Sets of several leave everybody where they are, for they look all up before they write.)
-//! A key is looked for in all slots at once, so for that it would not matter. But where its state is to be
-//! written is then known before the line has come from memory. A processor that does not know where a
-//! store goes may have to hold back every load behind it, for it might be of what is stored, and the next
-//! decision begins with one: on the machine where this was measured that made the line of each decision
-//! wait for that of the one before.
+//! That slot is looked at first. So a processor, which goes on as if a key were where it mostly is, need not
+//! wait for the line to know where the state is to be written; of one that does not know where a store goes
+//! many hold back every load behind it, for it might be of what is stored, and the next decision begins
+//! with one. Nor has it then to keep in mind, until the line comes, how the others would be compared.
 //!
 //! **The protocol.** A bucket's home line and the overflow lines chained to it change only under the
 //! lock in the home's header. Readers take no lock: they read the header, then what they need, then
@@ -214,14 +213,16 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
         }
     }
 
-    /// The slot of this line (not of those chained to it) that holds `fingerprint`, and its state.
+    /// Which slot of this line (not of those chained to it) holds `fingerprint`, and its state.
     ///
-    /// Of two slots with the same low word only one is looked at, so `None` is not the last word:
-    /// [`Line::find_any`] has that.
+    /// Looks at its own slot before the others. Of two slots with the same low word only one is looked at,
+    /// so `None` is not the last word: [`Line::find_any`] has that.
     #[inline(always)]
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(Slot<'_>, Words)> {
-        let slot = self.slot(place::of(&self.low, fingerprint.low)?);
-        Some((slot, slot.state_under(fingerprint)?))
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<(usize, Words)> {
+        let own = Self::own_place(fingerprint.low);
+        let has_its_own = self.low[own].load(Ordering::Relaxed) == fingerprint.low;
+        let place = if has_its_own { own } else { place::of(&self.low, fingerprint.low)? };
+        Some((place, self.slot(place).state_under(fingerprint)?))
     }
 
     /// The slot of this line (not of those chained to it) that holds `fingerprint`.
@@ -237,28 +238,28 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     /// The slot that `fingerprint` should have in its home.
     #[inline(always)]
     pub(super) fn own(&self, fingerprint: Fingerprint) -> Slot<'_> {
-        self.slot(Self::own_place(fingerprint))
+        self.slot(Self::own_place(fingerprint.low))
     }
 
     #[inline(always)]
-    fn own_place(fingerprint: Fingerprint) -> usize {
+    fn own_place(low: u64) -> usize {
         // By bits that do not choose the home.
-        (((fingerprint.low >> 32) * SLOTS as u64) >> 32) as usize
+        (((low >> 32) * SLOTS as u64) >> 32) as usize
     }
 
     /// Whether the slot that `fingerprint` should have is held by somebody else who should have it.
     #[inline(always)]
     fn is_taken(&self, fingerprint: Fingerprint) -> bool {
-        let own = self.own(fingerprint);
-        let is_theirs = Self::own_place(own.fingerprint()) == Self::own_place(fingerprint);
-        is_theirs && !own.state().is_empty()
+        let place = Self::own_place(fingerprint.low);
+        let is_theirs = Self::own_place(self.low[place].load(Ordering::Relaxed)) == place;
+        is_theirs && self.first[place].load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a slot is of this line, and not of one chained to it.
-    #[inline(always)]
-    fn has(&self, slot: Slot<'_>) -> bool {
+    /// Which slot of this line it is; `None` for one of a line chained to it.
+    fn place(&self, slot: Slot<'_>) -> Option<usize> {
         let offset = ptr::from_ref(slot.low).addr().wrapping_sub(ptr::from_ref(self).addr());
-        offset < size_of::<Self>()
+        let place = offset / size_of::<AtomicU64>();
+        (place < SLOTS).then_some(place)
     }
 
     /// Lets in `fingerprint`, which is new to this home and what continues it: into its own slot, unless
@@ -271,24 +272,33 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     /// Replaces the state of `fingerprint`, which was found in `slot`, of this home or of what continues it.
     /// Only under the lock.
-    #[inline(always)]
     pub(super) fn set_state_of(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
-        // Not asked of `slot`, which was found by what the line holds: where that is, is known only once
-        // the line is there.
-        let own = self.own(fingerprint);
-        match own.state_of(fingerprint) {
-            Some(_) => own.set_state_of(fingerprint, words),
-            None if self.has(slot) && self.is_taken(fingerprint) => {
-                slot.set_state_of(fingerprint, words);
-            }
+        match self.place(slot) {
+            Some(place) => self.set_state_at(place, fingerprint, words),
             None => self.move_in(fingerprint, slot, words),
         }
+    }
+
+    /// The same of one that was found in this home, at `place`.
+    #[inline(always)]
+    pub(super) fn set_state_at(&self, place: usize, fingerprint: Fingerprint, words: Words) {
+        if place == Self::own_place(fingerprint.low) || self.is_taken(fingerprint) {
+            self.slot(place).set_state_of(fingerprint, words);
+        } else {
+            self.move_from(place, fingerprint, words);
+        }
+    }
+
+    /// [`Line::move_in`] from where it costs its callers nothing to say where.
+    #[cold]
+    #[inline(never)]
+    fn move_from(&self, place: usize, fingerprint: Fingerprint, words: Words) {
+        self.move_in(fingerprint, self.slot(place), words);
     }
 
     /// The same of one that gets its own slot, and leaves whoever had it the other; or, where that is
     /// taken, comes home all the same.
     #[cold]
-    #[inline(never)]
     fn move_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
         let here = match self.is_taken(fingerprint) {
             false => self.own(fingerprint),
@@ -301,7 +311,7 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     }
 
     #[inline(always)]
-    fn slot(&self, slot: usize) -> Slot<'_> {
+    pub(super) fn slot(&self, slot: usize) -> Slot<'_> {
         Slot { low: &self.low[slot], mixed: &self.mixed[slot], first: &self.first[slot] }
     }
 

@@ -145,13 +145,16 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Decision {
         let asked = Asked::exactly::<TAKES>(meter, cost);
         if WholeDebt::suits(meter, asked.ask) {
-            return match self.decide_briefly::<WholeDebt>(key, asked) {
-                Ok(brief) => brief.decision(asked),
-                Err((Found { fingerprint, line }, now)) => {
-                    let seen = (fingerprint.low, line, now);
-                    apart(self.decide_again::<TAKES>(key.text, key.scope, meter, cost, seen))
-                }
-            };
+            let (found, now) = self.look(key, meter);
+            if let Some(brief) = self.decide_at_home::<WholeDebt>(asked, now, found) {
+                return brief.decision(asked);
+            }
+            // Each for itself, for a brief that may be either is put together in memory.
+            if let Some(brief) = self.decide_beside::<WholeDebt>(asked, now, found) {
+                return brief.decision(asked);
+            }
+            let seen = (found.fingerprint, now);
+            return apart(self.decide_again::<TAKES>(key.text, key.scope, meter, cost, seen));
         }
         match self.decide_otherwise::<TAKES>(key.text, key.scope, meter, cost) {
             Some(brief) => brief.decision(asked),
@@ -170,10 +173,10 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Option<Brief<Shown>> {
         let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
         match Kind::of(asked)? {
-            Kind::Window => self.decide_briefly::<Window>(key, asked).ok().map(Brief::shown),
-            Kind::Windows => self.decide_briefly::<Windows>(key, asked).ok().map(Brief::shown),
+            Kind::Window => self.decide_briefly::<Window>(key, asked).map(Brief::shown),
+            Kind::Windows => self.decide_briefly::<Windows>(key, asked).map(Brief::shown),
             Kind::Debt | Kind::WholeDebt => {
-                self.decide_briefly::<Debt>(key, asked).ok().map(Brief::shown)
+                self.decide_briefly::<Debt>(key, asked).map(Brief::shown)
             }
         }
     }
@@ -199,26 +202,31 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge at home; if that is not where the state is, or somebody was faster, says what it
-    /// found out.
+    /// Finds the home of a key, asks for its line, and reads the clock while that is on its way.
     ///
     /// In as few instructions as there can be: a processor looks ahead no further than it has room for
     /// them, and the next decision had better ask for its line while this one waits for its own.
+    #[inline(always)]
+    fn look(&self, key: KeyRef<'_>, meter: &Meter) -> (Found<'_>, Timestamp) {
+        let (ends, low, line) = self.fetch_line(key.text, kind(key, meter));
+        let now = self.clock.now();
+        let fingerprint = Fingerprint { low, high: self.fingerprinter.high(ends) };
+        (Found { fingerprint, line }, now)
+    }
+
+    /// Decides one charge in short, in whichever slot of its home or of the line after that it is.
     #[inline(always)]
     fn decide_briefly<T: Inline>(
         &self,
         key: KeyRef<'_>,
         asked: Asked<'_>,
-    ) -> Result<Brief<T::Present>, (Found<'_>, Timestamp)> {
-        let (ends, low, line) = self.fetch_line(key.text, kind(key, asked.meter));
-        // While the line is on its way.
-        let now = self.clock.now();
-        let fingerprint = Fingerprint { low, high: self.fingerprinter.high(ends) };
-        let found = Found { fingerprint, line };
-        self.decide_at_home::<T>(asked, now, found).ok_or((found, now))
+    ) -> Option<Brief<T::Present>> {
+        let (found, now) = self.look(key, asked.meter);
+        let brief = self.decide_at_home::<T>(asked, now, found);
+        brief.or_else(|| self.decide_beside::<T>(asked, now, found))
     }
 
-    /// Decides one charge now that was not decided at home.
+    /// Decides one charge on a whole debt that is neither at home nor in the line after.
     #[cold]
     #[inline(never)]
     fn decide_again<const TAKES: bool>(
@@ -227,12 +235,10 @@ impl<C: Clock> MemoryStore<C> {
         scope: u16,
         meter: &Meter,
         cost: Cost,
-        (low, line, now): (u64, &HomeLine, Timestamp),
+        (fingerprint, now): (Fingerprint, Timestamp),
     ) -> Decision {
-        let high = self.fingerprinter.high(self.fingerprinter.ends(text));
-        let found = Found { fingerprint: Fingerprint { low, high }, line };
         let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
-        self.decide_elsewhere::<WholeDebt>(Question { key, asked, now }, found)
+        self.decide_anywhere::<WholeDebt>(Question { key, asked, now }, fingerprint)
     }
 
     /// Takes `cost` units from the bucket of each key, and hands over the decisions.
@@ -337,7 +343,29 @@ impl<C: Clock> MemoryStore<C> {
         now: Timestamp,
         found: Found<'_>,
     ) -> Option<Brief<T::Present>> {
-        self.decide_in::<T>(asked, now, found, |_| found.line.find(found.fingerprint))
+        let Found { fingerprint, line } = found;
+        let here = |_| line.find(fingerprint);
+        let write = |place, words| line.set_state_at(place, fingerprint, words);
+        self.decide_in::<T, _>(asked, now, line, here, write)
+    }
+
+    /// Decides one charge on a state in the first overflow line of the key's home, where most are that are
+    /// not at home.
+    #[inline(never)]
+    fn decide_beside<T: Inline>(
+        &self,
+        asked: Asked<'_>,
+        now: Timestamp,
+        found: Found<'_>,
+    ) -> Option<Brief<T::Present>> {
+        let Found { fingerprint, line } = found;
+        let chained = |seen| {
+            let line = self.table.overflow_line(seen)?;
+            let (place, words) = line.find(fingerprint)?;
+            Some((line.slot(place), words))
+        };
+        let write = |slot: Slot<'_>, words| line.set_state_of(fingerprint, slot, words);
+        self.decide_in::<T, _>(asked, now, line, chained, write)
     }
 
     /// Decides one charge on the state that `pick` finds in a home, or in what continues a home seen
@@ -346,19 +374,20 @@ impl<C: Clock> MemoryStore<C> {
     /// What is found is right, however the table has grown since: a split that moved it would have
     /// changed the header.
     #[inline(always)]
-    fn decide_in<'t, T: Inline>(
+    fn decide_in<T: Inline, P>(
         &self,
         asked: Asked<'_>,
         now: Timestamp,
-        Found { fingerprint, line }: Found<'_>,
-        pick: impl FnOnce(Seen) -> Option<(Slot<'t>, Words)>,
+        line: &HomeLine,
+        pick: impl FnOnce(Seen) -> Option<(P, Words)>,
+        write: impl FnOnce(P, Words),
     ) -> Option<Brief<T::Present>> {
         // All that can be done before the line has arrived is done before it is looked at.
         let code = T::code(asked.meter)?;
         let seen = line.try_see()?;
-        let (slot, words) = pick(seen)?;
+        let (place, words) = pick(seen)?;
         let write = |words| {
-            line.set_state_of(fingerprint, slot, words);
+            write(place, words);
             line.unlock_seen(seen);
         };
         attempt::<T>(asked, now, code, Sight { line, seen }, Some(words), write).ok()
@@ -368,8 +397,7 @@ impl<C: Clock> MemoryStore<C> {
     /// that are not at home, or wherever else it is.
     fn decide_elsewhere<T: Inline>(&self, question: Question<'_>, found: Found<'_>) -> Decision {
         let Question { asked, now, .. } = question;
-        let chained = |seen| self.table.overflow_line(seen)?.find(found.fingerprint);
-        match self.decide_in::<T>(asked, now, found, chained) {
+        match self.decide_beside::<T>(asked, now, found) {
             Some(brief) => brief.decision(asked),
             None => self.decide_anywhere::<T>(question, found.fingerprint),
         }
