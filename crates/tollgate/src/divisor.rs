@@ -25,18 +25,23 @@ impl Divisor {
     #[inline(always)]
     pub(crate) const fn divide(self, dividend: u64) -> (u64, u64) {
         let number = self.number.get();
-        let quotient = ((dividend as u128 * self.inverse as u128) >> 64) as u64;
-        // The quotient may be one too low, never too high.
-        let rest = dividend - quotient * number;
+        let (quotient, rest) = self.nearly(dividend);
         let is_low = rest >= number;
         (quotient + is_low as u64, rest - if is_low { number } else { 0 })
+    }
+
+    /// A quotient that may be one too low, never too high, and what it leaves.
+    #[inline(always)]
+    const fn nearly(self, dividend: u64) -> (u64, u64) {
+        let quotient = ((dividend as u128 * self.inverse as u128) >> 64) as u64;
+        (quotient, dividend - quotient * self.number.get())
     }
 
     /// The quotient of `dividend`, rounded up.
     #[inline(always)]
     pub(crate) const fn divide_up(self, dividend: u64) -> u64 {
-        let (quotient, rest) = self.divide(dividend);
-        quotient + (rest > 0) as u64
+        let (quotient, rest) = self.nearly(dividend);
+        quotient + (rest > 0) as u64 + (rest > self.number.get()) as u64
     }
 }
 

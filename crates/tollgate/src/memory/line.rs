@@ -243,8 +243,8 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     #[inline(always)]
     fn own_place(low: u64) -> usize {
-        // By bits that do not choose the home.
-        (((low >> 32) * SLOTS as u64) >> 32) as usize
+        // By the half that does not choose the home.
+        ((u64::from(low as u32) * SLOTS as u64) >> 32) as usize
     }
 
     /// Whether the slot that `fingerprint` should have is held by somebody else who should have it.

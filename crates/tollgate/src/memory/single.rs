@@ -156,27 +156,26 @@ impl<C: Clock> MemoryStore<C> {
             let seen = (found.fingerprint, now);
             return apart(self.decide_again::<TAKES>(key.text, key.scope, meter, cost, seen));
         }
-        match self.decide_otherwise::<TAKES>(key.text, key.scope, meter, cost) {
+        match self.decide_otherwise::<TAKES>(key, meter, cost) {
             Some(brief) => brief.decision(asked),
             None => apart(self.decide_anyhow::<TAKES>(key.text, key.scope, meter, cost)),
         }
     }
 
-    /// Decides one charge in short, at home and on another state than a whole debt.
-    #[inline(never)]
+    /// Decides one charge in short on another state than a whole debt; `None` if that is a log, or is
+    /// neither at home nor in the line after.
+    #[inline(always)]
     fn decide_otherwise<const TAKES: bool>(
         &self,
-        text: &[u8],
-        scope: u16,
+        KeyRef { text, scope }: KeyRef<'_>,
         meter: &Meter,
         cost: Cost,
     ) -> Option<Brief<Shown>> {
-        let (key, asked) = (KeyRef { text, scope }, Asked::exactly::<TAKES>(meter, cost));
-        match Kind::of(asked)? {
-            Kind::Window => self.decide_briefly::<Window>(key, asked).map(Brief::shown),
-            Kind::Windows => self.decide_briefly::<Windows>(key, asked).map(Brief::shown),
+        match Kind::of(Asked::exactly::<TAKES>(meter, cost))? {
+            Kind::Window => self.decide_briefly::<Window, TAKES>(text, scope, meter, cost),
+            Kind::Windows => self.decide_briefly::<Windows, TAKES>(text, scope, meter, cost),
             Kind::Debt | Kind::WholeDebt => {
-                self.decide_briefly::<Debt>(key, asked).map(Brief::shown)
+                self.decide_briefly::<Debt, TAKES>(text, scope, meter, cost)
             }
         }
     }
@@ -215,15 +214,23 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides one charge in short, in whichever slot of its home or of the line after that it is.
-    #[inline(always)]
-    fn decide_briefly<T: Inline>(
+    ///
+    /// One function for each kind, so that none of them pays for what another needs to remember.
+    #[inline(never)]
+    fn decide_briefly<T: Inline<Present: Into<Shown>>, const TAKES: bool>(
         &self,
-        key: KeyRef<'_>,
-        asked: Asked<'_>,
-    ) -> Option<Brief<T::Present>> {
-        let (found, now) = self.look(key, asked.meter);
-        let brief = self.decide_at_home::<T>(asked, now, found);
-        brief.or_else(|| self.decide_beside::<T>(asked, now, found))
+        text: &[u8],
+        scope: u16,
+        meter: &Meter,
+        cost: Cost,
+    ) -> Option<Brief<Shown>> {
+        let asked = Asked::exactly::<TAKES>(meter, cost);
+        let (found, now) = self.look(KeyRef { text, scope }, meter);
+        let brief = match self.decide_at_home::<T>(asked, now, found) {
+            Some(brief) => brief,
+            None => self.decide_beside::<T>(asked, now, found)?,
+        };
+        Some(brief.shown())
     }
 
     /// Decides one charge on a whole debt that is neither at home nor in the line after.
@@ -335,7 +342,11 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge on a state in its home's own line, if it is there.
+    /// Decides one charge on a state in its home's own line; `None` if it is not there, or somebody was
+    /// faster.
+    ///
+    /// What is found is right, however the table has grown since: a split that moved it would have
+    /// changed the header.
     #[inline(always)]
     fn decide_at_home<T: Inline>(
         &self,
@@ -344,13 +355,21 @@ impl<C: Clock> MemoryStore<C> {
         found: Found<'_>,
     ) -> Option<Brief<T::Present>> {
         let Found { fingerprint, line } = found;
-        let here = |_| line.find(fingerprint);
-        let write = |place, words| line.set_state_at(place, fingerprint, words);
-        self.decide_in::<T, _>(asked, now, line, here, write)
+        // All that can be done before the line has arrived is done before it is looked at.
+        let code = T::code(asked.meter)?;
+        let seen = line.try_see()?;
+        let (place, words) = line.find(fingerprint)?;
+        let sight = Sight { line, seen };
+        let (brief, words) = attempt::<T>(asked, now, code, sight, Some(words)).ok()?;
+        if let Some(words) = words {
+            line.set_state_at(place, fingerprint, words);
+            line.unlock_seen(seen);
+        }
+        Some(brief)
     }
 
     /// Decides one charge on a state in the first overflow line of the key's home, where most are that are
-    /// not at home.
+    /// not at home, if it is there.
     #[inline(never)]
     fn decide_beside<T: Inline>(
         &self,
@@ -359,38 +378,17 @@ impl<C: Clock> MemoryStore<C> {
         found: Found<'_>,
     ) -> Option<Brief<T::Present>> {
         let Found { fingerprint, line } = found;
-        let chained = |seen| {
-            let line = self.table.overflow_line(seen)?;
-            let (place, words) = line.find(fingerprint)?;
-            Some((line.slot(place), words))
-        };
-        let write = |slot: Slot<'_>, words| line.set_state_of(fingerprint, slot, words);
-        self.decide_in::<T, _>(asked, now, line, chained, write)
-    }
-
-    /// Decides one charge on the state that `pick` finds in a home, or in what continues a home seen
-    /// so; `None` if it finds none, or somebody was faster.
-    ///
-    /// What is found is right, however the table has grown since: a split that moved it would have
-    /// changed the header.
-    #[inline(always)]
-    fn decide_in<T: Inline, P>(
-        &self,
-        asked: Asked<'_>,
-        now: Timestamp,
-        line: &HomeLine,
-        pick: impl FnOnce(Seen) -> Option<(P, Words)>,
-        write: impl FnOnce(P, Words),
-    ) -> Option<Brief<T::Present>> {
-        // All that can be done before the line has arrived is done before it is looked at.
         let code = T::code(asked.meter)?;
         let seen = line.try_see()?;
-        let (place, words) = pick(seen)?;
-        let write = |words| {
-            write(place, words);
+        let overflow = self.table.overflow_line(seen)?;
+        let (place, words) = overflow.find(fingerprint)?;
+        let sight = Sight { line, seen };
+        let (brief, words) = attempt::<T>(asked, now, code, sight, Some(words)).ok()?;
+        if let Some(words) = words {
+            line.set_state_of(fingerprint, overflow.slot(place), words);
             line.unlock_seen(seen);
-        };
-        attempt::<T>(asked, now, code, Sight { line, seen }, Some(words), write).ok()
+        }
+        Some(brief)
     }
 
     /// Decides one charge on a state in the first overflow line of the key's home, where most are
@@ -420,8 +418,12 @@ impl<C: Clock> MemoryStore<C> {
             let attempt = self.table.see(home).ok_or(Miss::Overtaken).and_then(|seen| {
                 let slot = self.table.find(home, seen, fingerprint);
                 let words = slot.map(Slot::state);
-                let write = |words| self.write(home, slot, fingerprint, words, now);
-                attempt::<T>(asked, now, code, Sight { line: home.line, seen }, words, write)
+                let sight = Sight { line: home.line, seen };
+                let (brief, words) = attempt::<T>(asked, now, code, sight, words)?;
+                if let Some(words) = words {
+                    self.write(home, slot, fingerprint, words, now);
+                }
+                Ok(brief)
             });
             match attempt {
                 Ok(brief) => return brief.decision(asked),
@@ -459,7 +461,8 @@ impl<C: Clock> MemoryStore<C> {
 /// Tries to decide one charge on the state in `words`, which were read from a home `seen` so.
 ///
 /// Evaluates without a lock, and locks only to write, and only if the header is still the very one that
-/// was read, so that nothing has changed since. `write` replaces the state and unlocks.
+/// was read, so that nothing has changed since. If there are words in the answer, the home is locked: who
+/// asked writes them and unlocks it.
 #[inline(always)]
 fn attempt<T: Inline>(
     Asked { meter, ask, takes, .. }: Asked<'_>,
@@ -467,8 +470,7 @@ fn attempt<T: Inline>(
     code: Code<'_>,
     Sight { line, seen }: Sight<'_>,
     words: Option<Words>,
-    write: impl FnOnce(Words),
-) -> Result<Brief<T::Present>, Miss> {
+) -> Result<(Brief<T::Present>, Option<Words>), Miss> {
     let state = match words {
         None => T::default(),
         Some(words) => T::decode(words, code).ok_or(Miss::NotInline)?,
@@ -480,14 +482,13 @@ fn attempt<T: Inline>(
         if !line.lock_unchanged(seen) {
             return Err(Miss::Overtaken);
         }
-        write(words);
-        return Ok(Brief { verdict: Verdict::Allow, at: now, present });
+        return Ok((Brief { verdict: Verdict::Allow, at: now, present }, Some(words)));
     }
     if !line.unchanged(seen) {
         return Err(Miss::Overtaken);
     }
     let verdict = if after.is_some() { Verdict::Allow } else { Verdict::Deny };
-    Ok(Brief { verdict, at: now, present })
+    Ok((Brief { verdict, at: now, present }, None))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 //!               bit 63      set: the second word is a ticket, the state lies beside the table
 //!
 //! second word   fixed-window     units used                                ┐ 50 bits: the upper ten
-//!               sliding-window   previous units (25 bits), current units   ┘ are in the first word;
-//!                                27 bits each where the instant has four bits to spare
+//!               sliding-window   previous units (23 bits, and four that    ┘ are in the first word
+//!                                the instant can spare), current units (27)
 //!               buckets          µs from the charge to clear, then as many bits for the fraction
 //!                                as the limit has, or none
 //! ```
@@ -17,8 +17,8 @@
 //! The instant comes first for all, so that sweeping needs to know nothing else. From it and the
 //! meter's period the rest of a window follows. A state whose numbers are larger than their fields
 //! lies beside the table: twelve days of debt, or, where the limit does not divide the period, twelve
-//! days divided by the limit or so; and more than 33 million units in a sliding window whose period is
-//! no multiple of 16 µs, as a millisecond is not, but two are.
+//! days divided by the limit or so; and more than eight million units in the window before the present one,
+//! where the period of a sliding window is no multiple of 16 µs, as a millisecond is not, but two are.
 
 use super::fingerprint::Fingerprint;
 use super::line::{SECOND_BITS, Words};
@@ -38,11 +38,16 @@ const _: () = assert!(NUMBERS == 1 << 9);
 /// The tag of a limit without a number: no word has it.
 const NO_TAG: u64 = !MAX_EXACT;
 const _: () = assert!(tag(NO_NUMBER) == NO_TAG);
-/// Bits of what windows count, and of each of two counts.
+/// What windows count.
 const COUNTS_BITS: u32 = SECOND_BITS + 10;
-const COUNT_BITS: u32 = COUNTS_BITS / 2;
-/// Bits of an instant that are zero in nearly every multiple of a period.
-const SPARE_BITS: u32 = 4;
+const COUNTS: u64 = (1 << COUNTS_BITS) - 1;
+/// What one of two windows counts, which is no more than the largest limit.
+const COUNT_BITS: u32 = 27;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Bits of the other's count that are left.
+const CLOSE_BITS: u32 = COUNTS_BITS - COUNT_BITS;
+/// Bits of an instant that are zero in nearly every multiple of a period: the rest of that count.
+const SPARE: u64 = (1 << (COUNT_BITS - CLOSE_BITS)) - 1;
 
 const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
 
@@ -138,24 +143,24 @@ impl Inline for Windows {
     #[inline(always)]
     fn encode(self, code: Code<'_>) -> Option<Words> {
         let (current, previous) = self.counts();
-        let (stale_at, spare) = (self.stale_at(code.meter.period()), spare_bits(code.meter));
-        let (bits, spared) = (COUNT_BITS + spare / 2, (1 << spare) - 1);
-        if (current | previous) >> bits | stale_at & spared != 0 {
+        let (stale_at, spare) = (self.stale_at(code.meter.period()), spare(code.meter));
+        let above = previous >> CLOSE_BITS;
+        if current >> COUNT_BITS | above & !spare | stale_at & spare != 0 {
             return None;
         }
-        let counts = previous << bits | current;
-        Words::counting(stale_at | counts & spared, counts >> spare)
+        // As much of the previous count as there is room for beside the current one and in the first word.
+        let counts = (previous << COUNT_BITS | current) & COUNTS;
+        Words::counting(stale_at | above, counts)
     }
 
     #[inline(always)]
     fn decode(words: Words, code: Code<'_>) -> Option<Self> {
-        let spare = spare_bits(code.meter);
-        let (bits, spared) = (COUNT_BITS + spare / 2, (1 << spare) - 1);
-        let counts = words.counts()? << spare | words.stale_at() & spared;
-        let stale_at = words.stale_at() & !spared;
+        let (counts, spare) = (words.counts()?, spare(code.meter));
+        let above = words.0 & spare;
+        let (current, previous) = (counts & COUNT, counts >> COUNT_BITS | above << CLOSE_BITS);
         // Torn reads may hold anything; they are thrown away, but must not panic before that.
-        let start = stale_at.saturating_sub(2 * code.meter.period().as_micros());
-        Some(Self::new(start, counts & ((1 << bits) - 1), counts >> bits))
+        let start = (words.stale_at() ^ above).saturating_sub(2 * code.meter.period().as_micros());
+        Some(Self::new(start, current, previous))
     }
 
     #[inline(always)]
@@ -233,11 +238,11 @@ impl Inline for WholeDebt {
     }
 }
 
-/// How many low bits of the instant at which two windows go stale are zero, and can count: an even
-/// number. Whoever reads them as part of the instant takes it to be a few microseconds later.
+/// The low bits of the instant at which two windows go stale that are zero, and can count: all of
+/// [`SPARE`] or none. Whoever reads them as part of the instant takes it to be a few microseconds later.
 #[inline(always)]
-fn spare_bits(meter: &Meter) -> u32 {
-    if meter.period().as_micros().is_multiple_of(1 << SPARE_BITS) { SPARE_BITS } else { 0 }
+fn spare(meter: &Meter) -> u64 {
+    if meter.period().as_micros() & SPARE == 0 { SPARE } else { 0 }
 }
 
 /// How many bits of a bucket's second word are for its fraction of a microsecond, which is below the
@@ -390,17 +395,18 @@ mod tests {
     #[test]
     fn two_windows_come_back_whatever_their_limit_if_their_period_spares_bits() {
         const MOST: u64 = 94_906_265;
-        for (micros, most) in [(2_000, MOST), (86_400_000_000, MOST), (1_000, (1 << 25) - 1)] {
+        for (micros, most) in [(2_000, MOST), (86_400_000_000, MOST), (1_000, (1 << 23) - 1)] {
             let period = crate::Period::new(Micros::new(micros)).unwrap();
             let quota = crate::Quota::new(MOST, period).unwrap();
             let meter = Meter::new(quota, Algorithm::SlidingWindow).unwrap();
             let start = NOW / micros * micros;
             for count in numbers(MOST).chain([MOST]) {
-                for other in [0, 1, 33_554_431, 33_554_432, MOST] {
-                    let fits = count.max(other) <= most;
-                    assert_eq!(comes_back(Windows::new(start, count, other), &meter), fits);
-                    assert_eq!(comes_back(Windows::new(start, other, count), &meter), fits);
-                    let words = Windows::new(start, count, other).encode(Code::new(&meter));
+                for previous in [0, 1, 8_388_607, 8_388_608, MOST] {
+                    let windows = Windows::new(start, count, previous);
+                    assert_eq!(comes_back(windows, &meter), previous <= most);
+                    let windows = Windows::new(start, previous, count);
+                    assert_eq!(comes_back(windows, &meter), count <= most);
+                    let words = windows.encode(Code::new(&meter));
                     let stale_at = words.map_or(start + 2 * micros, Words::stale_at);
                     let late = stale_at - (start + 2 * micros);
                     assert!(late < 16, "{late} µs late, of {micros}");

@@ -1,7 +1,7 @@
 //! The table: linear hashing over lines.
 //!
 //! A bucket of the table is a home line and the overflow lines chained to it. There are `homes` of
-//! them; a fingerprint lives in the one its low bits name. To grow by one, the next home in turn is
+//! them; a fingerprint lives in the one that its low word's upper half names. To grow by one, the next home in turn is
 //! *split*: half of what it holds moves to a new home whose number differs in one bit. So the table
 //! grows by a line at a time, no one ever waits for a rehash, and nothing is copied twice.
 //!
@@ -424,11 +424,12 @@ impl Shape {
         self.0 as u32 as usize
     }
 
-    /// The home of a low word: its low bits, one fewer where that home is yet to be split off.
+    /// The home of a low word: the first bits of its upper half, one fewer where that home is yet to be
+    /// split off.
     #[inline(always)]
     fn home(self, low: u64) -> usize {
-        let (low, mask) = (low as usize, (self.0 >> 32) as usize);
-        let exists = low & mask < self.count();
-        low & select_unpredictable(exists, mask, mask >> 1)
+        let (name, mask) = ((low >> 32) as usize, (self.0 >> 32) as usize);
+        let exists = name & mask < self.count();
+        name & select_unpredictable(exists, mask, mask >> 1)
     }
 }
