@@ -1,8 +1,8 @@
 //! The table: linear hashing over lines.
 //!
-//! A bucket of the table is a home line and the overflow lines chained to it. There are `homes` of
-//! them; a fingerprint lives in the one that its low word's upper half names. To grow by one, the next home in turn is
-//! *split*: half of what it holds moves to a new home whose number differs in one bit. So the table
+//! A bucket of the table is a home line and the overflow lines chained to it. There are `homes` of them;
+//! a fingerprint lives in the one that its low word's upper half names. To grow by one, the next home in
+//! turn is *split*: half of what it holds moves to a new home whose number differs in one bit. So the table
 //! grows by a line at a time, no one ever waits for a rehash, and nothing is copied twice.
 //!
 //! ```text
