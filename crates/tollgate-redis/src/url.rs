@@ -56,6 +56,13 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
 }
 
+impl Login {
+    /// Whether there is a user without a password, who could not log in.
+    fn is_half(&self) -> bool {
+        self.user.is_some() && self.password.is_none()
+    }
+}
+
 /// Files TLS needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tls {
@@ -69,6 +76,18 @@ pub struct UrlError {
     // Never quotes a part that may hold a password.
     wrong: String,
     example: &'static str,
+}
+
+impl UrlError {
+    /// What is wrong with it, in a few words that quote no password.
+    pub fn wrong(&self) -> &str {
+        &self.wrong
+    }
+
+    /// A URL of the same kind that is right.
+    pub fn example(&self) -> &'static str {
+        self.example
+    }
 }
 
 impl fmt::Display for UrlError {
@@ -88,13 +107,33 @@ enum Shape {
     Cluster,
 }
 
+/// Every scheme, what it stands for, and whether that speaks TLS.
+const SCHEMES: [(&str, Shape, bool); 7] = [
+    ("redis", Shape::Server, false),
+    ("rediss", Shape::Server, true),
+    ("unix", Shape::Socket, false),
+    ("redis+sentinel", Shape::Sentinels, false),
+    ("rediss+sentinel", Shape::Sentinels, true),
+    ("redis+cluster", Shape::Cluster, false),
+    ("rediss+cluster", Shape::Cluster, true),
+];
+
 impl Shape {
-    fn example(self) -> &'static str {
-        match self {
-            Self::Server => "redis://user:password@127.0.0.1:6379/0",
-            Self::Socket => "unix:///run/redis/redis.sock?database=0",
-            Self::Sentinels => "redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/service/0",
-            Self::Cluster => "redis+cluster://10.0.0.1:6379,10.0.0.2:6379",
+    fn example(self, tls: bool) -> &'static str {
+        match (self, tls) {
+            (Self::Server, false) => "redis://user:password@127.0.0.1:6379/0",
+            (Self::Server, true) => {
+                "rediss://user:password@redis.example:6379/0?ca=/etc/redis/ca.pem"
+            }
+            (Self::Socket, _) => "unix:///run/redis/redis.sock?database=0",
+            (Self::Sentinels, false) => "redis+sentinel://10.0.0.1:26379,10.0.0.2:26379/service/0",
+            (Self::Sentinels, true) => {
+                "rediss+sentinel://10.0.0.1:26379,10.0.0.2:26379/service/0?ca=/etc/redis/ca.pem"
+            }
+            (Self::Cluster, false) => "redis+cluster://10.0.0.1:6379,10.0.0.2:6379",
+            (Self::Cluster, true) => {
+                "rediss+cluster://10.0.0.1:6379,10.0.0.2:6379?ca=/etc/redis/ca.pem"
+            }
         }
     }
 
@@ -112,31 +151,34 @@ impl FromStr for RedisUrl {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError {
             wrong: "it has no scheme".into(),
-            example: Shape::Server.example(),
+            example: Shape::Server.example(false),
         })?;
-        let (shape, tls) = match scheme {
-            "redis" => (Shape::Server, false),
-            "rediss" => (Shape::Server, true),
-            "unix" | "redis+unix" => (Shape::Socket, false),
-            "redis+sentinel" => (Shape::Sentinels, false),
-            "rediss+sentinel" => (Shape::Sentinels, true),
-            "redis+cluster" => (Shape::Cluster, false),
-            "rediss+cluster" => (Shape::Cluster, true),
-            _ => {
-                // A scheme has neither; what has may be the beginning of a login.
-                let scheme = if scheme.contains([':', '@']) { "…" } else { scheme };
-                return Err(UrlError {
-                    wrong: format!(
-                        "the scheme {scheme:?} is none of redis, rediss, unix, redis+sentinel, \
-                         rediss+sentinel, redis+cluster and rediss+cluster"
-                    ),
-                    example: Shape::Server.example(),
-                });
-            }
-        };
+        let known = SCHEMES.into_iter().find(|(known, ..)| known.eq_ignore_ascii_case(scheme));
+        let (_, shape, tls) = known.ok_or_else(|| unknown_scheme(scheme))?;
         parse(shape, tls, rest)
-            .map_err(|wrong| UrlError { wrong: wrong.told_of(rest), example: shape.example() })
+            .map_err(|wrong| UrlError { wrong: wrong.told_of(rest), example: shape.example(tls) })
     }
+}
+
+/// Says which schemes there are, and shows a URL of the kind that seems to be meant.
+fn unknown_scheme(scheme: &str) -> UrlError {
+    // A scheme has neither; what has may be the beginning of a login.
+    let told = if scheme.contains([':', '@']) { "…" } else { scheme };
+    let (others, last) = (SCHEMES.map(|(known, ..)| known), SCHEMES.len() - 1);
+    let wrong = format!(
+        "the scheme {told:?} is none of {} and {}",
+        others[..last].join(", "),
+        others[last]
+    );
+    // `sentinel://` and `redis+sentinal://` both mean sentinels.
+    let shape = match scheme.rsplit('+').next().and_then(|kind| kind.chars().next()) {
+        Some('s') => Shape::Sentinels,
+        Some('c') => Shape::Cluster,
+        Some('u') => Shape::Socket,
+        _ => Shape::Server,
+    };
+    let tls = scheme.starts_with("rediss");
+    UrlError { wrong, example: shape.example(tls) }
 }
 
 /// What is wrong with what follows the scheme.
@@ -187,6 +229,9 @@ fn parse(shape: Shape, tls: bool, rest: &str) -> Result<RedisUrl, Wrong> {
     };
     if let Shape::Socket = shape {
         url.login = Login { user: query.take("user"), password: query.take("password") };
+        if url.login.is_half() {
+            return Err("a user needs a password; write user=…&password=… after the ?".into());
+        }
         if let Some(database) = query.take("database").or_else(|| query.take("db")) {
             url.database = database_number(&database)?;
         }
@@ -194,6 +239,9 @@ fn parse(shape: Shape, tls: bool, rest: &str) -> Result<RedisUrl, Wrong> {
     if let Place::Sentinels { login, .. } = &mut url.place {
         let (user, password) = (query.take("sentinel_user"), query.take("sentinel_password"));
         *login = Login { user, password };
+        if login.is_half() {
+            return Err("a sentinel_user needs a sentinel_password".into());
+        }
     }
     if tls {
         let authority = query.take("ca").map(PathBuf::from);
@@ -265,10 +313,11 @@ fn login(text: &str) -> Result<Login, Wrong> {
         None => (text, None),
     };
     let user = Some(decode(user)?).filter(|user| !user.is_empty());
-    if user.is_some() && password.is_none() {
-        return Err("a user needs a password; write user:password@ before the host".into());
+    let login = Login { user, password };
+    match login.is_half() {
+        true => Err("a user needs a password; write user:password@ before the host".into()),
+        false => Ok(login),
     }
-    Ok(Login { user, password })
 }
 
 /// `host`, `host:port`, `[IPv6]` or `[IPv6]:port`.
@@ -291,7 +340,10 @@ fn address(text: &str, default_port: u16) -> Result<Address, Wrong> {
     }
     let port = match port {
         Some("") => Ok(default_port),
-        Some(port) => port.parse().map_err(|_| Wrong::with(port, "is no port")),
+        Some(port) => match port.parse() {
+            Ok(0) | Err(_) => Err(Wrong::with(port, "is no port")),
+            Ok(port) => Ok(port),
+        },
         None => Err("after the ] of an IPv6 address comes its port".into()),
     };
     Ok(Address { host: host.to_owned(), port: port? })
@@ -338,8 +390,8 @@ fn decode(text: &str) -> Result<String, Wrong> {
             bytes.push(*first);
             continue;
         }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let digit = |at: usize| char::from(*rest.get(at)?).to_digit(16);
+        let byte = digit(0).zip(digit(1)).map(|(high, low)| (high * 16 + low) as u8);
         bytes.push(byte.ok_or("after a % come two hexadecimal digits; % itself is %25")?);
         rest = &rest[2..];
     }
@@ -442,6 +494,8 @@ mod tests {
         let url = parsed("rediss+cluster://a:1,[2001:db8::1]:2");
         assert_eq!(url.place, Place::Cluster(vec![address("a", 1), address("2001:db8::1", 2)]));
         assert!(url.tls.is_some());
+
+        assert_eq!(parsed("REDIS://a").place, Place::Server(address("a", 6379)));
     }
 
     #[test]
@@ -458,8 +512,19 @@ mod tests {
             ("redis://::1", "has to stand in [ ]", "redis://"),
             ("redis://user@a", "a user needs a password", "redis://"),
             ("redis://a?ca=/x", "\"ca\" means nothing here", "redis://"),
-            ("rediss://a?cert=/x", "cert and key go together", "redis://"),
+            ("rediss://a?cert=/x", "cert and key go together", "rediss://"),
+            ("rediss+cluster://a/1", "no databases but 0", "rediss+cluster://"),
             ("redis://u:%zz@a", "two hexadecimal digits", "redis://"),
+            ("redis://u:%+f@a", "two hexadecimal digits", "redis://"),
+            ("redis://a:0", "\"0\" is no port", "redis://"),
+            ("unx:///run/redis.sock", "the scheme \"unx\" is none of", "unix:///"),
+            ("redis+sentinal://a/s", "is none of", "redis+sentinel://"),
+            ("unix:///s?user=gate", "write user=…&password=…", "unix:///"),
+            (
+                "redis+sentinel://a/s?sentinel_user=u",
+                "needs a sentinel_password",
+                "redis+sentinel://",
+            ),
             ("unix://redis.sock", "has to start with /", "unix:///"),
             ("redis+sentinel://a", "does not name the service", "redis+sentinel://"),
             ("redis+cluster://a/1", "no databases but 0", "redis+cluster://"),
