@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Decides as planned: allowed is fine, refused is not.
 pub(crate) fn run(plan: Decide) -> Result<Exit, Failure> {
-    // What keeps the store from answering is in the log, with its reason.
+    // Servers that cannot be reached are in the log.
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
@@ -45,7 +45,7 @@ async fn decide(plan: Decide) -> Result<Exit, Failure> {
     let store = store.map_err(|error| Failure::new(format_args!("failed to {error}")))?;
     let limiter = Limiter::new(store);
     let decision = limiter.take_set(&set).await;
-    let decision = decision.map_err(|error| Failure::new(format_args!("failed to {error}")))?;
+    let decision = decision.map_err(|error| Failure::new(format_args!("failed to {error:#}")))?;
     let text = match print {
         Print::Json => {
             let names = vec![key.as_str(); set.len()];

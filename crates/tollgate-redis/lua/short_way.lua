@@ -56,10 +56,17 @@ if charges > 0 then
       end
     end
     local ends = (number + 1) * period + slack_of(period)
-    if pcall(count, call, keys, charges, base, limit, most, lifetime, ends, UNITS, WINDOWS, AHEAD,
-      MOST_EXACT) then
+    local sound, trouble = pcall(count, call, keys, charges, base, limit, most, lifetime, ends, UNITS,
+      WINDOWS, AHEAD, MOST_EXACT)
+    if sound then
       done, held = charges, keys
     else
+      -- Of another error, as that a command is not permitted, the caller has to hear.
+      local text = type(trouble) == 'table' and trouble.err or tostring(trouble)
+      if not (string.find(text, 'WRONGTYPE', 1, true) or string.find(text, 'not an integer', 1, true)
+        or string.find(text, 'would overflow', 1, true)) then
+        return { err = string.find(text, '^%u+ ') and text or 'ERR ' .. text }
+      end
       while type(keys[done + 1]) == 'number' do done = done + 1 end
       held = { unpack(keys, 1, done) }
     end

@@ -2,16 +2,17 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::future::select_ok;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{Cmd, Value, cmd, parse_redis_value};
-use rustls::pki_types::pem::PemObject;
+use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -30,6 +31,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long the kernel keeps what was sent and not acknowledged before it gives a connection up.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How old what was read from files of certificates may be when a connection is opened: they are renewed
+/// while we run.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+
+/// What connections are called in `CLIENT LIST`.
+const NAME: &str = "tollgate";
+
 /// What a connection leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
@@ -42,13 +50,19 @@ pub(crate) enum Target {
 pub(crate) struct Connector {
     login: Login,
     database: u32,
-    tls: Option<TlsConnector>,
+    tls: Option<Arc<Secure>>,
+}
+
+/// TLS, by files that are read anew now and then.
+struct Secure {
+    files: Tls,
+    latest: Mutex<(TlsConnector, Instant)>,
 }
 
 impl Connector {
     /// Reads the files TLS needs.
     pub(crate) fn new(url: &RedisUrl) -> io::Result<Self> {
-        let tls = url.tls.as_ref().map(tls_connector).transpose()?;
+        let tls = url.tls.clone().map(Secure::new).transpose()?.map(Arc::new);
         Ok(Self { login: url.login.clone(), database: url.database, tls })
     }
 
@@ -64,7 +78,12 @@ impl Connector {
             self.log_in(&wire).await?;
             Ok(wire)
         });
-        connected.await.unwrap_or_else(|_| Err(Failure::unavailable("connecting takes too long")))
+        connected.await.unwrap_or_else(|_| {
+            Err(Failure::unavailable(match self.tls {
+                None => "connecting takes too long",
+                Some(_) => "connecting takes too long; maybe no TLS is spoken there",
+            }))
+        })
     }
 
     async fn open(&self, target: &Target) -> io::Result<Wire> {
@@ -81,19 +100,92 @@ impl Connector {
         set_up(&socket)?;
         let Some(tls) = &self.tls else { return Ok(Wire::over(socket)) };
         let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-        Ok(Wire::over(tls.connect(name, socket).await?))
+        let secured = tls.current().await.connect(name, socket).await;
+        Ok(Wire::over(secured.map_err(explained)?))
     }
 
     async fn log_in(&self, wire: &Wire) -> Result<(), Failure> {
         if let Some(password) = &self.login.password {
             let mut command = cmd("AUTH");
             command.arg(&self.login.user).arg(password);
-            query(wire, &command, CONNECT).await?;
+            if let Value::ServerError(error) = reply(wire, &command, CONNECT).await? {
+                return Err(Failure::unavailable(refused_login(&error)));
+            }
         }
+        // For who looks at the list. Not every user may, and then it has none.
+        reply(wire, cmd("CLIENT").arg("SETNAME").arg(NAME), CONNECT).await?;
         if self.database > 0 {
             query(wire, cmd("SELECT").arg(self.database), CONNECT).await?;
         }
         Ok(())
+    }
+}
+
+/// Why nobody was logged in, in words of ours: a server that does not know the command, or whatever stands
+/// in front of it, quotes what it was sent, and that is a password.
+fn refused_login(error: &ServerError) -> String {
+    let says = |what| error.details().is_some_and(|details| details.contains(what));
+    let what = match error.code() {
+        "WRONGPASS" => "there is no such user, or the password is another",
+        "NOPERM" => "the user may not log in",
+        _ if says("password configured") || says("no password is set") => {
+            "no password is wanted; leave it out of the URL"
+        }
+        _ if says("unknown command") => "it does not know the command AUTH",
+        _ => "",
+    };
+    // A code is one word in capitals, or is none.
+    let code = error.code();
+    let code = if code.bytes().all(|byte| byte.is_ascii_uppercase()) { code } else { "an error" };
+    format!("the server answered AUTH with {code}{}{what}", if what.is_empty() { "" } else { ": " })
+}
+
+/// What went wrong between two that try to speak TLS, with what may help.
+fn explained(error: io::Error) -> io::Error {
+    let help = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => "; name the authority that signed it with ?ca=FILE",
+        Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)) => {
+            "; name a certificate to show with ?cert=FILE&key=FILE"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "; maybe no TLS is spoken there",
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return io::Error::new(
+                error.kind(),
+                "the connection was closed before TLS was agreed on",
+            );
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}{help}"))
+}
+
+impl Secure {
+    fn new(files: Tls) -> io::Result<Self> {
+        let latest = Mutex::new((tls_connector(&files)?, Instant::now()));
+        Ok(Self { files, latest })
+    }
+
+    /// By what the files hold now, or if that is of no use by what they held before.
+    async fn current(self: &Arc<Self>) -> TlsConnector {
+        let (known, read_at) = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if read_at.elapsed() < READ_AGAIN {
+            return known;
+        }
+        let this = Arc::clone(self);
+        // There may be hundreds of authorities to read.
+        let read = spawn_blocking(move || tls_connector(&this.files)).await;
+        let read = match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read TLS files again; what was read before is used");
+                known
+            }
+        };
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = (read.clone(), Instant::now());
+        read
     }
 }
 
@@ -121,7 +213,12 @@ fn tls_connector(tls: &Tls) -> io::Result<TlsConnector> {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
             let private = PrivateKeyDer::from_pem_slice(&read(key)?);
-            let private = private.map_err(|error| in_file(key, error))?;
+            let private = private.map_err(|error| match error {
+                pem::Error::NoItemsFound => {
+                    in_file(key, "no private key in it, or one that is encrypted")
+                }
+                error => in_file(key, error),
+            })?;
             let chain = certificates(certificate)?;
             config.with_client_auth_cert(chain, private).map_err(|error| in_file(key, error))?
         }
@@ -163,14 +260,19 @@ pub(crate) async fn query(
     command: &Cmd,
     patience: Duration,
 ) -> Result<Value, Failure> {
+    match reply(wire, command, patience).await? {
+        Value::ServerError(error) => Err(Failure::unavailable(plain(&error))),
+        value => Ok(value),
+    }
+}
+
+/// The same, whatever the server answers with.
+async fn reply(wire: &Wire, command: &Cmd, patience: Duration) -> Result<Value, Failure> {
     let command = command.get_packed_command();
     let reply = timeout(patience, wire.request(&command))
         .await
         .unwrap_or_else(|_| Err(Failure::timeout()))?;
-    match parse_redis_value(&reply).map_err(|error| Failure::from(&error))? {
-        Value::ServerError(error) => Err(Failure::unavailable(plain(&error))),
-        value => Ok(value),
-    }
+    parse_redis_value(&reply).map_err(|error| Failure::from(&error))
 }
 
 impl std::fmt::Display for Target {

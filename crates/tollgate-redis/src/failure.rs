@@ -51,6 +51,16 @@ impl Failure {
         Self { kind, reason: Arc::clone(&self.reason), passing: false }
     }
 
+    /// The same, of a server among several.
+    pub(crate) fn of(self, server: &dyn fmt::Display) -> Self {
+        Self { reason: format!("{server}: {self}").into(), ..self }
+    }
+
+    /// Whether another is told in the same words.
+    pub(crate) fn has_reason_of(&self, other: &Self) -> bool {
+        self.reason == other.reason
+    }
+
     /// Redis answered with something that is no answer.
     pub(crate) fn protocol(reason: impl fmt::Display) -> Self {
         Self::new(StoreErrorKind::Protocol, reason)
@@ -103,6 +113,7 @@ impl From<&ServerError> for Refusal {
         let address =
             || error.details().and_then(|text| text.rsplit(' ').next()).unwrap_or("").to_owned();
         let failure = |kind| Failure::new(kind, plain(error));
+        let tells = |code| error.details().is_some_and(|text| text.contains(code));
         match error.kind() {
             Some(ServerErrorKind::NoScript) => Self::NoScript,
             Some(ServerErrorKind::Moved) => Self::Moved(address()),
@@ -116,6 +127,13 @@ impl From<&ServerError> for Refusal {
                 Self::Unowned(failure(StoreErrorKind::Unavailable))
             }
             Some(ServerErrorKind::NoPerm) => Self::Failed(failure(StoreErrorKind::Unavailable)),
+            // Before Redis 7 what a script was told stands within what the script tells.
+            _ if tells("-READONLY ") => Self::Unfit(failure(StoreErrorKind::ReadOnly)),
+            _ if tells("-OOM ") => Self::Failed(failure(StoreErrorKind::ReadOnly)),
+            // Of a command that the user is not permitted inside scripts, in 7.0 and since 7.2.
+            _ if tells("can't run this command") || tells("ACL failure in script") => {
+                Self::Failed(failure(StoreErrorKind::Unavailable))
+            }
             _ => Self::Failed(failure(match error.code() {
                 // Out of memory, unable to persist, too few replicas: it could, but must not write.
                 "OOM" | "MISCONF" | "NOREPLICAS" => StoreErrorKind::ReadOnly,
@@ -131,5 +149,42 @@ pub(crate) fn plain(error: &ServerError) -> String {
     match error.details() {
         Some(details) => format!("{} {details}", error.code()),
         None => error.code().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    #[test]
+    fn errors_within_those_of_scripts_are_understood() {
+        let refusal = |text: &str| match parse_redis_value(format!("-{text}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => Refusal::from(&error),
+            other => panic!("{other:?}"),
+        };
+        let script = "ERR Error running script (call to f_1): @user_script:40:";
+        assert!(matches!(
+            refusal(&format!("{script} -READONLY You can't write against a read only replica.")),
+            Refusal::Unfit(failure) if failure.kind == StoreErrorKind::ReadOnly
+        ));
+        assert!(matches!(
+            refusal(&format!("{script} -OOM command not allowed when used memory > 'maxmemory'.")),
+            Refusal::Failed(failure) if failure.kind == StoreErrorKind::ReadOnly
+        ));
+        for text in [
+            "ERR The user executing the script can't run this command or subcommand script: 1",
+            "ERR ACL failure in script: User tollgate has no permissions to run the 'decrby' command",
+        ] {
+            assert!(matches!(
+                refusal(text),
+                Refusal::Failed(failure) if failure.kind == StoreErrorKind::Unavailable
+            ));
+        }
+        assert!(matches!(
+            refusal(&format!("{script} attempt to index a nil value")),
+            Refusal::Failed(failure) if failure.kind == StoreErrorKind::Protocol
+        ));
     }
 }

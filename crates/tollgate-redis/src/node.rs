@@ -35,7 +35,7 @@ use tollgate::Timestamp;
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::question::Question;
-use crate::shared::{Permit, Shared};
+use crate::shared::{Permit, Shared, Told};
 use crate::topology::{Cluster, Locator};
 use crate::wire::Wire;
 
@@ -87,6 +87,7 @@ struct State {
     next_link: u64,
     // Why there is no link; absent while the very first attempt is under way.
     trouble: Option<Failure>,
+    told: Told,
     waiting: VecDeque<Waiting>,
     // Places taken, each by one call, or in a cluster by one for each slot of a batch.
     out: usize,
@@ -136,6 +137,7 @@ impl Node {
                 turn: 0,
                 next_link: 0,
                 trouble: None,
+                told: Told::default(),
                 waiting: VecDeque::new(),
                 out: 0,
                 flights: Vec::new(),
@@ -275,6 +277,7 @@ impl Node {
             let link = Link { id: state.next_link, wire, lost: Arc::default() };
             state.next_link += 1;
             if state.links.is_empty() && state.trouble.take().is_some() {
+                state.told = Told::default();
                 self.shared.logbook.reached(&self.locator);
             }
             state.links.push(link.clone());
@@ -328,9 +331,7 @@ impl Node {
 
     /// Opens the breaker, and hands over those who wait in vain.
     fn down(&self, state: &mut State, failure: &Failure) -> VecDeque<Waiting> {
-        if state.trouble.is_none() {
-            self.shared.logbook.lost(&self.locator, failure);
-        }
+        state.told.tell(&self.shared.logbook, &self.locator, failure);
         state.trouble = Some(failure.lasting());
         self.settled.notify_waiters();
         if let Some(cluster) = self.cluster() {

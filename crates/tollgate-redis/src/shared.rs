@@ -1,5 +1,6 @@
 //! What all parts of one store have in common.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,6 @@ use tollgate::Timestamp;
 use crate::connect::Connector;
 use crate::failure::Failure;
 use crate::stats::Counters;
-use crate::topology::Locator;
 
 /// Settings and counters.
 pub(crate) struct Shared {
@@ -76,16 +76,9 @@ impl Logbook {
         Self { begun: Instant::now(), lost: AtomicU64::new(0), reached: AtomicU64::new(0) }
     }
 
-    pub(crate) fn lost(&self, locator: &Locator, failure: &Failure) {
-        if self.may_write(&self.lost) {
-            let kind = failure.kind.name();
-            tracing::warn!(server = %locator, kind, reason = %failure, "cannot use redis; fallbacks decide");
-        }
-    }
-
-    pub(crate) fn reached(&self, locator: &Locator) {
+    pub(crate) fn reached(&self, server: &dyn fmt::Display) {
         if self.may_write(&self.reached) {
-            tracing::info!(server = %locator, "redis is back");
+            tracing::info!(%server, "redis is back");
         }
     }
 
@@ -94,5 +87,27 @@ impl Logbook {
         let before = last.load(Ordering::Relaxed);
         let due = before == 0 || now >= before + 1_000;
         due && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// What was last told of a server that is down, so that it is told again only with another reason.
+#[derive(Default)]
+pub(crate) struct Told(Option<(Failure, Instant)>);
+
+/// So long one reason after another is not told: a server may have two in turn.
+const TOLD_FOR: Duration = Duration::from_secs(5);
+
+impl Told {
+    /// Tells why a server cannot be used, unless that was told.
+    pub(crate) fn tell(&mut self, logbook: &Logbook, server: &dyn fmt::Display, failure: &Failure) {
+        let is_new = match &self.0 {
+            None => true,
+            Some((told, at)) => !told.has_reason_of(failure) && at.elapsed() >= TOLD_FOR,
+        };
+        if is_new && logbook.may_write(&logbook.lost) {
+            let kind = failure.kind.name();
+            tracing::warn!(%server, kind, reason = %failure, "cannot use redis; fallbacks decide");
+            self.0 = Some((failure.clone(), Instant::now()));
+        }
     }
 }

@@ -29,6 +29,12 @@ use crate::stats::{Counters, Stats};
 use crate::topology::Topology;
 use crate::url::{RedisUrl, UrlError};
 
+/// Nobody waits longer for a decision.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// More refusals than that are not remembered: they are over within a second.
+const MOST_DENIALS: usize = 1 << 24;
+
 /// Buckets in Redis, shared by all who use the same server and prefix.
 ///
 /// Cheap to clone; clones share everything. Connections are opened in the background and closed when
@@ -54,9 +60,9 @@ pub struct RedisStoreBuilder {
 impl RedisStoreBuilder {
     /// How long a decision may take, everything included: waiting, connecting, redirections. 50 ms
     /// unless told otherwise. When it is over the answer is
-    /// [`Timeout`](tollgate::StoreErrorKind::Timeout), and the charge may have been made.
+    /// [`Timeout`](tollgate::StoreErrorKind::Timeout), and the charge may have been made. An hour at most.
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Self { deadline: deadline.min(LONGEST_DEADLINE), ..self }
     }
 
     /// What the names of all keys begin with; `tollgate` unless told otherwise.
@@ -76,9 +82,9 @@ impl RedisStoreBuilder {
     }
 
     /// About how many refusals are remembered; 8,192 unless told otherwise, some 80 bytes each, and
-    /// 0 for none.
+    /// 0 for none. 16 million at most.
     pub fn deny_cache(self, entries: usize) -> Self {
-        Self { deny_cache: entries, ..self }
+        Self { deny_cache: entries.min(MOST_DENIALS), ..self }
     }
 
     /// Starts to connect, in the background, and does not wait for it: Redis may come later.

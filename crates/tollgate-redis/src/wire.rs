@@ -12,6 +12,7 @@
 //! A wire that broke stays broken; everybody who waits is told. It is closed with its last handle.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -194,7 +195,7 @@ impl Ends {
     fn drain(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
         while !self.outgoing.is_empty() {
             match Pin::new(&mut self.stream).poll_write(cx, &self.outgoing)? {
-                Poll::Ready(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Poll::Ready(0) => return Err(ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => drop(self.outgoing.drain(..written)),
                 Poll::Pending => return Ok(()),
             }
@@ -232,6 +233,10 @@ impl Reading {
         let mut room = ReadBuf::new(&mut self.buffer[self.filled..]);
         match Pin::new(&mut ends.stream).poll_read(cx, &mut room) {
             Poll::Pending => return Ok(Poll::Pending),
+            // One that speaks TLS should have said so.
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(closed());
+            }
             Poll::Ready(Err(error)) => return Err(Failure::unavailable(error)),
             Poll::Ready(Ok(())) if room.filled().is_empty() => return Err(closed()),
             Poll::Ready(Ok(())) => self.filled += room.filled().len(),

@@ -267,6 +267,8 @@ impl StoreError {
 }
 
 impl fmt::Display for StoreError {
+    /// What could not be done; in the alternate form (`{:#}`) also why, which may name servers, and so is
+    /// for logs and not for strangers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             StoreErrorKind::Unavailable => "reach the store",
@@ -274,7 +276,11 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Overloaded => "ask the store: too many decisions are waiting",
             StoreErrorKind::ReadOnly => "write to the store",
             StoreErrorKind::Protocol => "understand the store's answer",
-        })
+        })?;
+        match &self.source {
+            Some(source) if f.alternate() => write!(f, ": {source}"),
+            _ => Ok(()),
+        }
     }
 }
 

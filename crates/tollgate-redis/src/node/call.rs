@@ -165,7 +165,9 @@ impl Call<'_> {
     }
 
     async fn redirect(&self, course: &mut Course, address: &str) -> Result<(), Failure> {
-        let outside = || Failure::protocol("sent elsewhere by a server that is not in a cluster");
+        let outside = || {
+            Failure::protocol("the server is one of a cluster; write redis+cluster:// in its URL")
+        };
         let cluster = course.node.cluster().ok_or_else(outside)?;
         course.node = cluster.node_at(address, course.node.host())?;
         course.link = course.node.link(self.deadline).await?;

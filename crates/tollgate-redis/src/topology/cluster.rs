@@ -13,7 +13,7 @@ use super::Locator;
 use crate::connect::{Target, query};
 use crate::failure::Failure;
 use crate::node::Node;
-use crate::shared::Shared;
+use crate::shared::{Shared, Told};
 use crate::slot::SLOTS;
 use crate::url::Address;
 
@@ -51,6 +51,7 @@ struct State {
     owners: Option<Vec<Option<Arc<Node>>>>,
     // Why it was not.
     trouble: Option<Failure>,
+    told: Told,
     // Whom to ask next.
     turn: usize,
 }
@@ -72,6 +73,7 @@ impl Cluster {
                 nodes: HashMap::new(),
                 owners: None,
                 trouble: None,
+                told: Told::default(),
                 turn: 0,
             }),
             settled: Notify::new(),
@@ -158,11 +160,17 @@ impl Cluster {
         for address in self.whom_to_ask() {
             match timeout(PATIENCE, self.read_from(&address)).await {
                 Ok(Ok(ranges)) => return self.put(ranges),
-                Ok(Err(error)) => failure = error,
-                Err(_) => failure = Failure::timeout(),
+                Ok(Err(error)) => failure = error.of(&address),
+                Err(_) => failure = Failure::timeout().of(&address),
             }
         }
-        self.lock().trouble = Some(failure.lasting());
+        let mut state = self.lock();
+        // Once there is a map, its servers say what is wrong with them.
+        if state.owners.is_none() {
+            state.told.tell(&self.shared.logbook, &"a cluster", &failure);
+        }
+        state.trouble = Some(failure.lasting());
+        drop(state);
         self.settled.notify_waiters();
     }
 
@@ -210,6 +218,9 @@ impl Cluster {
         }
         let before = std::mem::replace(&mut state.nodes, named);
         let replaced = state.owners.replace(owners);
+        if replaced.is_none() && state.trouble.is_some() {
+            self.shared.logbook.reached(&"a cluster");
+        }
         state.trouble = None;
         drop(state);
         self.settled.notify_waiters();

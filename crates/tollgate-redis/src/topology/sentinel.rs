@@ -39,7 +39,7 @@ impl Sentinels {
             let target = Target::Address(address);
             match connect_to_primary(connector, &target).await {
                 Ok(connection) => return Ok((connection, target)),
-                Err(error) => failure = Some(error),
+                Err(error) => failure = Some(error.of(&target)),
             }
         }
         Err(failure.unwrap_or_else(|| Failure::unavailable("no sentinel knows the primary")))
@@ -63,23 +63,26 @@ impl Sentinels {
             let (address, service) = (address.clone(), self.service.clone());
             let connector = self.connector.clone();
             asked.spawn(async move {
-                let answer = ask(&connector, address, &service);
-                timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(Failure::timeout()))
+                let answer = timeout(PATIENCE, ask(&connector, &address, &service)).await;
+                let answer = answer.unwrap_or_else(|_| Err(Failure::timeout()));
+                answer.map_err(|failure| failure.of(&address))
             });
         }
         let mut named: Vec<(Address, usize)> = Vec::new();
-        let mut failure = None;
+        let mut failures: Vec<String> = Vec::new();
         while let Some(answer) = asked.join_next().await {
             match answer.unwrap_or_else(|error| Err(Failure::unavailable(error))) {
-                Err(error) => failure = Some(error),
+                Err(failure) => failures.push(failure.to_string()),
                 Ok(address) => match named.iter_mut().find(|(known, _)| *known == address) {
                     Some((_, votes)) => *votes += 1,
                     None => named.push((address, 1)),
                 },
             }
         }
-        if let (true, Some(failure)) = (named.is_empty(), failure) {
-            let reason = format!("no sentinel knows the primary: {failure}");
+        if named.is_empty() {
+            // In one order, so that it reads the same each time.
+            failures.sort_unstable();
+            let reason = format!("no sentinel knows the primary: {}", failures.join("; "));
             return Err(Failure::unavailable(reason));
         }
         named.sort_by_key(|(_, votes)| std::cmp::Reverse(*votes));
@@ -98,12 +101,12 @@ async fn connect_to_primary(connector: &Connector, target: &Target) -> Result<Wi
     }
 }
 
-async fn ask(connector: &Connector, sentinel: Address, service: &str) -> Result<Address, Failure> {
-    let connection = connector.connect(&Target::Address(sentinel)).await?;
+async fn ask(connector: &Connector, sentinel: &Address, service: &str) -> Result<Address, Failure> {
+    let connection = connector.connect(&Target::Address(sentinel.clone())).await?;
     let mut command = cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(service);
     let reply = query(&connection, &command, PATIENCE).await?;
-    let unknown = || Failure::unavailable(format!("a sentinel does not know {service:?}"));
+    let unknown = || Failure::unavailable(format!("it does not know the service {service:?}"));
     let Value::Array(parts) = reply else {
         return Err(unknown());
     };

@@ -2,6 +2,7 @@
 
 mod denials;
 mod places;
+mod reasons;
 
 use std::pin::pin;
 use std::time::Duration;

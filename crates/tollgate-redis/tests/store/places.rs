@@ -62,7 +62,7 @@ async fn sentinels() {
     let unknown = store(&all.url().replace(Sentinels::SERVICE, "other"));
     let error = take(&unknown, "key").await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    assert!(format!("{error:?}").contains("other"), "{error:?}");
+    assert!(format!("{error:#}").contains("it does not know the service \"other\""), "{error:#}");
 }
 
 #[tokio::test]
