@@ -19,7 +19,8 @@
 //!
 //! **A slot of one's own.** Each fingerprint names one slot of its home that it should have, and three in
 //! four have it: whoever is new gets it, or takes by itself from another slot, unless somebody is there
-//! who should be. (Sets of several leave everybody where they are, for they look all up before they write.)
+//! who should be. (What is decided as a set leaves whom it knew where they are, for all are looked up before
+//! any is written; and so does what lies beside the table.)
 //! That slot is looked at first. So a processor, which goes on as if a key were where it mostly is, need not
 //! wait for the line to know where the state is to be written; of one that does not know where a store goes
 //! many hold back every load behind it, for it might be of what is stored, and the next decision begins
@@ -302,12 +303,19 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
     fn move_in(&self, fingerprint: Fingerprint, slot: Slot<'_>, words: Words) {
         let here = match self.is_taken(fingerprint) {
             false => self.own(fingerprint),
-            // Each time it is another one's turn to go, so that two who name the same slot, and are both
-            // asked for often, do not send each other away for ever.
-            true => self.slot((self.header.load(Ordering::Relaxed) / VERSION) as usize % SLOTS),
+            true => self.slots().find(|slot| slot.state().is_empty()).unwrap_or(self.who_goes()),
         };
         slot.set(here.fingerprint(), here.state());
         here.set(fingerprint, words);
+    }
+
+    /// The slot of a full home that has to be left to somebody who comes: each time another one, so that two
+    /// who name the same slot, and are both asked for often, do not send each other away for ever. Not one
+    /// after the other, for requests that come in turn would fall into step.
+    fn who_goes(&self) -> Slot<'_> {
+        let version = (self.header.load(Ordering::Relaxed) / VERSION) as u32;
+        let mixed = version.wrapping_mul(0x9e37_79b9);
+        self.slot(((u64::from(mixed) * SLOTS as u64) >> 32) as usize)
     }
 
     #[inline(always)]
@@ -427,4 +435,47 @@ impl Seen {
 #[inline(always)]
 fn next_in(header: u64) -> Option<usize> {
     (((header & NEXT_MASK) >> NEXT_SHIFT) as usize).checked_sub(1)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const WORDS: Words = Words(1_000, 7);
+
+    fn fingerprint(low: u64, high: u64) -> Fingerprint {
+        Fingerprint { low, high: high << SECOND_BITS }
+    }
+
+    #[test]
+    fn a_key_is_found_in_any_slot() {
+        for place in 0..5 {
+            for low in [0x1234_5678, 0x7fff_ffff, 0xffff_ffff] {
+                let line = HomeLine::new();
+                line.slot(place).set(fingerprint(low, 3), WORDS);
+                assert_eq!(line.find(fingerprint(low, 3)), Some((place, WORDS)));
+                assert_eq!(line.find(fingerprint(low + 1, 3)), None);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_only_in_the_high_bits_are_two() {
+        let (one, other) = (fingerprint(77, 1), fingerprint(77, 2));
+        let line = HomeLine::new();
+        line.own(one).set(one, WORDS);
+        assert_eq!(line.find(other), None);
+        assert!(line.find_any(other).is_none());
+        let free = line.slots().find(|slot| slot.state().is_empty()).unwrap();
+        let others = Words(2_000, 8);
+        line.let_in(other, free, others);
+        // The first is found as ever; the second at the second look at the latest, and never as the first.
+        assert_eq!(line.find(one).map(|(_, words)| words), Some(WORDS));
+        assert!(line.find(other).is_none_or(|(_, words)| words == others));
+        assert_eq!(line.find_any(other).unwrap().state(), others);
+        let slot = line.find_any(other).unwrap();
+        line.set_state_of(other, slot, Words(3_000, 9));
+        assert_eq!(line.find_any(one).unwrap().state(), WORDS);
+        assert_eq!(line.find_any(other).unwrap().state(), Words(3_000, 9));
+    }
 }

@@ -32,8 +32,9 @@ impl Overflow {
 
     /// The lines of a chain, from the one at `first` on.
     pub(super) fn chain(&self, first: Option<usize>) -> impl Iterator<Item = &OverflowLine> {
-        // A reader without the lock may be led in a circle; a chain this long is none.
-        const LONGEST: usize = 128;
+        // A reader without the lock may be led in a circle; a chain this long is none. Far beyond what any
+        // chain can be, for of a longer one the rest would be lost.
+        const LONGEST: usize = 1 << 16;
         let first = first.map(|index| self.get(index));
         let next = |line: &&OverflowLine| Some(self.get(line.link().next()?));
         std::iter::successors(first, next).take(LONGEST)

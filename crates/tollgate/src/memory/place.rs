@@ -1,4 +1,4 @@
-//! Which of the low words of a line is the one looked for, where it is not where it should be.
+//! Where in a line a low word is, of a key that is not in its own slot.
 //!
 //! Which it is cannot be predicted, so it is computed, not branched on: a processor that guessed wrong
 //! here would have to begin the next decision anew, whose line it has asked for while this one was on

@@ -162,8 +162,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge in short on another state than a whole debt; `None` if that is a log, or is
-    /// neither at home nor in the line after.
+    /// Decides one charge in short on another state than a whole debt; `None` if that lies beside the table,
+    /// is neither at home nor in the line after, or somebody was faster.
     #[inline(always)]
     fn decide_otherwise<const TAKES: bool>(
         &self,
@@ -180,7 +180,8 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides one charge that was not decided in short: on a log, or on a state that is not at home.
+    /// Decides one charge that was not decided in short: on a state that lies beside the table, or is neither
+    /// at home nor in the line after, or that somebody else was faster with.
     #[cold]
     #[inline(never)]
     fn decide_anyhow<const TAKES: bool>(
@@ -233,7 +234,8 @@ impl<C: Clock> MemoryStore<C> {
         Some(brief.shown())
     }
 
-    /// Decides one charge on a whole debt that is neither at home nor in the line after.
+    /// Decides one charge on a whole debt that is neither at home nor in the line after, or that somebody
+    /// else was faster with.
     #[cold]
     #[inline(never)]
     fn decide_again<const TAKES: bool>(
@@ -493,6 +495,8 @@ fn attempt<T: Inline>(
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
     use crate::algorithm::Algorithm;
     use crate::clock::ManualClock;
@@ -507,7 +511,7 @@ mod tests {
     impl Crowd {
         fn new() -> Self {
             let store = MemoryStore::builder().build_with_clock(ManualClock::at_secs(1_000_000));
-            let meter = Meter::new("1000/h".parse().unwrap(), Algorithm::TokenBucket).unwrap();
+            let meter = Meter::new("1000000/h".parse().unwrap(), Algorithm::TokenBucket).unwrap();
             let keys = (0..2_000).map(|user| format!("user:{user}")).collect();
             let crowd = Self { store, meter, keys };
             crowd.keys.iter().for_each(|key| crowd.take(key));
@@ -559,8 +563,89 @@ mod tests {
             assert!(crowd.is_home(key), "{key} took and is not at home");
         }
         for key in &crowd.keys {
-            assert_eq!(crowd.left(key), if away.contains(&key) { 998 } else { 999 }, "{key}");
+            assert_eq!(
+                crowd.left(key),
+                if away.contains(&key) { 999_998 } else { 999_999 },
+                "{key}"
+            );
         }
+    }
+
+    #[test]
+    fn keys_that_take_have_their_own_slots_unless_those_are_taken_by_right() {
+        let crowd = Crowd::new();
+        let (mut settled, mut in_turn) = (0, 0);
+        for key in &crowd.keys {
+            crowd.take(key);
+            let holder = crowd.holder(key);
+            settled += usize::from(holder == key);
+            if holder != key && crowd.is_home(key) {
+                // It took from where it was, and left everybody else there too.
+                assert!(crowd.has_its_own(holder), "{key} gave way to {holder}");
+                in_turn += 1;
+            }
+        }
+        assert!(settled > 1_400, "of 2000 keys {settled} got their own slots");
+        assert!(in_turn > 100, "of 2000 keys {in_turn} found theirs taken");
+        crowd.keys.iter().for_each(|key| assert_eq!(crowd.left(key), 999_998, "{key}"));
+    }
+
+    /// The slot of a key that is gone is there for who comes home, even where its own is taken.
+    #[test]
+    fn nobody_is_sent_away_where_there_is_room() {
+        let crowd = Crowd::new();
+        let mut tried = 0;
+        for away in &crowd.keys {
+            if crowd.is_home(away) || !crowd.has_its_own(crowd.holder(away)) {
+                continue;
+            }
+            let line = crowd.find(away).line;
+            let at_home = || {
+                let here =
+                    |key: &&String| ptr::eq(crowd.find(key).line, line) && crowd.is_home(key);
+                crowd.keys.iter().filter(here).collect::<Vec<_>>()
+            };
+            let holder = crowd.holder(away);
+            let Some(gone) = at_home().into_iter().find(|key| *key != holder) else { continue };
+            crowd.store.reset(gone, crowd.meter);
+            let before = at_home();
+            crowd.take(away);
+            let after = at_home();
+            assert!(crowd.is_home(away) && before.iter().all(|key| after.contains(key)), "{away}");
+            tried += 1;
+        }
+        assert!(tried > 20, "{tried} tried");
+    }
+
+    /// Requests that come in turn shall not fall into step with whose turn it is to go.
+    #[test]
+    fn who_comes_home_is_not_sent_away_in_every_turn() {
+        let crowd = Crowd::new();
+        let mut tried = 0;
+        for away in &crowd.keys {
+            if crowd.is_home(away) || !crowd.has_its_own(crowd.holder(away)) {
+                continue;
+            }
+            let line = crowd.find(away).line;
+            let is_other = |key: &&String| {
+                ptr::eq(crowd.find(key).line, line)
+                    && crowd.has_its_own(key)
+                    && *key != crowd.holder(away)
+            };
+            let Some(other) = crowd.keys.iter().find(is_other) else { continue };
+            for phase in 0..6 {
+                crowd.take(other);
+                let mut at_home = 0;
+                for _ in 0..30 {
+                    at_home += usize::from(crowd.is_home(away));
+                    crowd.take(away);
+                    (0..4).for_each(|_| crowd.take(other));
+                }
+                assert!(at_home > 10, "{away} was at home {at_home} times of 30, phase {phase}");
+            }
+            tried += 1;
+        }
+        assert!(tried > 50, "{tried} tried");
     }
 
     /// They would go on sending each other away, where there is room for both.

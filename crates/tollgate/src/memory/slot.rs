@@ -46,7 +46,8 @@ const COUNT_BITS: u32 = 27;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Bits of the other's count that are left.
 const CLOSE_BITS: u32 = COUNTS_BITS - COUNT_BITS;
-/// Bits of an instant that are zero in nearly every multiple of a period: the rest of that count.
+/// The low bits of an instant, which are zero where the period is a multiple of 16 µs, as nearly all are. There
+/// the upper bits of that count are kept.
 const SPARE: u64 = (1 << (COUNT_BITS - CLOSE_BITS)) - 1;
 
 const _: () = assert!(MAX_EXACT < 1 << LIMIT_SHIFT);
@@ -317,6 +318,8 @@ const fn tag(number: u16) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Ask;
+    use crate::charge::Cost;
     use crate::time::Micros;
 
     /// Numbers of every size up to `most`, round and odd.
@@ -414,6 +417,51 @@ mod tests {
             }
             // Made up: no window begins between two multiples of its period.
             assert_eq!(comes_back(Windows::new(start + 1, 1, 1), &meter), most != MOST);
+        }
+    }
+
+    /// Numbers that follow no rule, the same in every run.
+    fn unruly(state: &mut u64) -> u64 {
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state ^ *state >> 29
+    }
+
+    fn look_at_torn<T: Inline>(words: Words, meter: &Meter, now: Timestamp) {
+        let Some(code) = T::code(meter) else { return };
+        let Some(state) = T::decode(words, code) else { return };
+        let after = state.present(meter, now).evaluate(meter, Ask::exactly(Cost::ONE), now).delta();
+        std::hint::black_box(after.map(|after| after.encode(code)));
+    }
+
+    /// A reader may find the words of two states before it finds that they belong to none.
+    #[test]
+    fn torn_words_are_only_wrong_numbers() {
+        let mut state = 42;
+        for quota in ["1/ms", "7/s", "1000/min", "90000000/h", "1000/400d"] {
+            for algorithm in Algorithm::ALL {
+                let Ok(meter) = Meter::new(quota.parse().unwrap(), algorithm) else { continue };
+                for turn in 0..20_000 {
+                    let now = [unruly(&mut state) % 1_000, 1 << 52, NOW][turn % 3];
+                    let now = Timestamp::from_micros(now);
+                    let few = unruly(&mut state) % 64;
+                    let words = Words(
+                        unruly(&mut state) >> few,
+                        unruly(&mut state) & ((1 << SECOND_BITS) - 1),
+                    );
+                    match algorithm {
+                        Algorithm::FixedWindow => look_at_torn::<Window>(words, &meter, now),
+                        Algorithm::SlidingWindow => look_at_torn::<Windows>(words, &meter, now),
+                        Algorithm::SlidingLog => {}
+                        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                            look_at_torn::<Debt>(words, &meter, now);
+                            if meter.has_whole_debts() {
+                                look_at_torn::<WholeDebt>(words, &meter, now);
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -411,10 +411,10 @@ fn is_stale(words: Words, now: Timestamp) -> bool {
 /// How many homes there are (32 bits), and one less than the next power of two (32 bits): all it
 /// takes to find a home.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Shape(u64);
+pub(super) struct Shape(u64);
 
 impl Shape {
-    fn of(count: usize) -> Self {
+    pub(super) fn of(count: usize) -> Self {
         let mask = count.next_power_of_two() - 1;
         Self((mask as u64) << 32 | count as u64)
     }
@@ -424,10 +424,10 @@ impl Shape {
         self.0 as u32 as usize
     }
 
-    /// The home of a low word: the first bits of its upper half, one fewer where that home is yet to be
+    /// The home of a low word: the lowest bits of its upper half, one fewer where that home is yet to be
     /// split off.
     #[inline(always)]
-    fn home(self, low: u64) -> usize {
+    pub(super) fn home(self, low: u64) -> usize {
         let (name, mask) = ((low >> 32) as usize, (self.0 >> 32) as usize);
         let exists = name & mask < self.count();
         name & select_unpredictable(exists, mask, mask >> 1)
