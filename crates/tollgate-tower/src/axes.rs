@@ -20,6 +20,9 @@ mod cookie;
 
 use address::{AddressText, ShortText};
 
+/// What stands for the address of whoever's peer nobody has told; proxies spell it so too.
+const UNKNOWN: &str = "unknown";
+
 /// Finds a value in a request.
 type Find = dyn for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync;
 
@@ -98,6 +101,9 @@ impl Axes {
     }
 
     /// The client's address as [`ClientIp`](crate::ClientIp) finds and groups it.
+    ///
+    /// Where nobody has told the peer's address it is `unknown`: all such requests are one client, and
+    /// the axis is missing only for rules that [refuse](tollgate::Missing::Deny) then.
     ///
     /// Of IPv6 it is the first address of the group, so a list in a policy can name networks as wide
     /// as a group or wider. To list single IPv6 addresses take
@@ -209,11 +215,27 @@ impl Axes {
         self.asked.whole || self.asked.group
     }
 
+    /// Whether an axis of this name is an address, or the group of one.
+    pub(crate) fn is_address(&self, axis: &str) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|(known, source)| **known == *axis && matches!(source, Source::Client(_)))
+    }
+
     /// The texts that are asked for of a client at `address`, in the group of `group`.
     pub(crate) fn client(&self, address: IpAddr, group: IpAddr) -> Client {
         Client {
             address: self.asked.whole.then(|| AddressText::new(address)),
             group: self.asked.group.then(|| AddressText::new(group)),
+            is_unknown: false,
+        }
+    }
+
+    /// Adds to `subject` what stands for an address that is not known.
+    pub(crate) fn describe_unknown<'r>(&'r self, subject: &mut Subject<'r>) {
+        for (axis, source) in &self.sources {
+            if let Source::Client(_) = source {
+                subject.set(axis, UNKNOWN);
+            }
         }
     }
 
@@ -286,6 +308,15 @@ pub(crate) type Found<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 pub(crate) struct Client {
     address: Option<AddressText>,
     group: Option<AddressText>,
+    // Whether a rule asks for it and it is not known.
+    pub(crate) is_unknown: bool,
+}
+
+impl Client {
+    /// One whose address a rule asks for, and nobody knows.
+    pub(crate) fn unknown() -> Self {
+        Self { is_unknown: true, ..Self::default() }
+    }
 }
 
 /// Whether they are the same bytes, few as names are.
@@ -298,7 +329,7 @@ impl Source {
     /// The value of anything but an address.
     #[inline(never)]
     fn value_of_others<'r>(&'r self, request: &'r impl Head) -> Option<&'r str> {
-        const NOBODY: &Client = &Client { address: None, group: None };
+        const NOBODY: &Client = &Client { address: None, group: None, is_unknown: false };
         self.value(request, NOBODY)
     }
 

@@ -3,7 +3,8 @@
 //! Some mistakes cannot be seen when a service is built, and show only as limits that hit the wrong
 //! people. A layer looks out for them and tells each [`Check`] once, as a `tracing` event with its
 //! code and a link, and to whoever [asked](crate::RateLimitLayer::on_check). Requests are served all
-//! the same.
+//! the same. The one that takes a limit's meaning away, [`Check::PeerAddressMissing`], is an error
+//! there, and stands on stderr where nobody listens to such events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub enum Check {
     ///
     /// axum: serve `router.into_make_service_with_connect_info::<SocketAddr>()`. tonic: enable the
     /// feature `tonic` of this crate. hyper: put a [`PeerAddr`](crate::PeerAddr) into the extensions
-    /// of each request. Until then the axis is missing: `RateLimitLayer::per_ip` counts all such
-    /// requests as one client, and rules do what their [`Missing`](tollgate::Missing) says.
+    /// of each request. Until then all such requests count as one client, whose address is `unknown`;
+    /// rules with [`Missing::Deny`](tollgate::Missing::Deny) refuse them.
     PeerAddressMissing,
     /// TG102: a request came with `X-Forwarded-For` or `Forwarded`, and no proxy is trusted.
     ///
@@ -83,8 +84,8 @@ impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::PeerAddressMissing => {
-                "requests come without their peer's address; with axum serve \
-                 `into_make_service_with_connect_info::<SocketAddr>()`"
+                "requests come without their peer's address, and all clients count as one; with axum \
+                 serve `into_make_service_with_connect_info::<SocketAddr>()`"
             }
             Self::ForwardedButNothingTrusted => {
                 "a request was forwarded and no proxy is trusted; name yours with `ClientIp::behind`"
@@ -161,9 +162,20 @@ impl Checks {
         if self.seen.told.fetch_or(check.bit(), Ordering::Relaxed) & check.bit() != 0 {
             return;
         }
-        tracing::warn!(code = check.code(), link = check.link(), "{check}");
+        match check {
+            Check::PeerAddressMissing => tell_loudly(check),
+            _ => tracing::warn!(code = check.code(), link = check.link(), "{check}"),
+        }
         if let Some(tell) = &self.tell {
             tell(check);
         }
+    }
+}
+
+/// Tells of a mistake as an error; on stderr where no subscriber would show it.
+fn tell_loudly(check: Check) {
+    tracing::error!(code = check.code(), link = check.link(), "{check}");
+    if !tracing::enabled!(tracing::Level::ERROR) {
+        eprintln!("error: {}: {check}; see {}", check.code(), check.link());
     }
 }

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use tokio::time::{Instant, sleep};
 use tollgate::gate::Brief;
-use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Retry, Store, Subject};
+use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Resolution, Retry, Store, Subject};
 
 use crate::axes::{Axes, Client};
 use crate::behind::Behind;
@@ -135,6 +135,9 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.describe(&mut subject, request, &client);
         subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
         let costs = request.parts().map_or_else(Costs::default, |parts| self.costs(parts));
+        if client.is_unknown {
+            self.describe_unknown(&mut subject, &costs);
+        }
         match self.gate.admit_deferring_now(&subject, &costs, admission) {
             Ok(deferred) => self.follow(admission, deferred),
             Err(_) => Prompt::Ask,
@@ -172,6 +175,9 @@ impl<S: Store + 'static> Reception<S> {
         subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         let costs = self.costs(request);
+        if client.is_unknown {
+            self.describe_unknown(&mut subject, &costs);
+        }
         let start = Instant::now();
         let mut place = None;
         loop {
@@ -214,8 +220,12 @@ impl<S: Store + 'static> Reception<S> {
         self.axes.describe(&mut subject, request, &client);
         subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
+        let costs = self.costs(request);
+        if client.is_unknown {
+            self.describe_unknown(&mut subject, &costs);
+        }
         // Best effort: what cannot be given back wears off by itself.
-        let _ = self.gate.refund(&subject, &self.costs(request), admission).await;
+        let _ = self.gate.refund(&subject, &costs, admission).await;
     }
 
     /// Asks the gate. While no more can be held, those who would have to be are turned away before
@@ -281,9 +291,14 @@ impl<S: Store + 'static> Reception<S> {
         });
         if self.axes.has_address() && !self.client_ip.trusts_anybody() {
             self.checks.look(Check::ForwardedButNothingTrusted, || {
-                client_ip::is_forwarded(request.headers())
+                client_ip::is_forwarded(request.headers()) && self.goes_by_address()
             });
         }
+    }
+
+    /// Whether the policy asks for an address at all.
+    fn goes_by_address(&self) -> bool {
+        self.gate.policy().axes().any(|axis| self.axes.is_address(axis))
     }
 
     /// The address of whoever sent a request, where that is the peer's and left for all to see.
@@ -312,12 +327,32 @@ impl<S: Store + 'static> Reception<S> {
             Some(peer) => peer(extensions),
             None => client_ip::find_peer(extensions),
         };
-        self.checks.look(Check::PeerAddressMissing, || peer.is_none());
         let Some(peer) = peer else {
-            return Client::default();
+            return self.unknown_client();
         };
         let address = self.client_ip.find(peer, headers);
         self.axes.client(address, self.client_ip.group(address))
+    }
+
+    /// Whoever sent a request without its peer's address, which matters where a rule asks for it.
+    #[cold]
+    fn unknown_client(&self) -> Client {
+        if !self.goes_by_address() {
+            return Client::default();
+        }
+        self.checks.look(Check::PeerAddressMissing, || true);
+        Client::unknown()
+    }
+
+    /// Makes one client of all whose address is not known, lest no limit by address holds for them.
+    /// Where a rule refuses them it stays missing.
+    #[cold]
+    #[inline(never)]
+    fn describe_unknown<'r>(&'r self, subject: &mut Subject<'r>, costs: &Costs<'_>) {
+        let policy = self.gate.policy();
+        if !matches!(policy.resolve(subject, costs), Resolution::MissingAxis { .. }) {
+            self.axes.describe_unknown(subject);
+        }
     }
 
     fn costs(&self, request: &Parts) -> Costs<'_> {

@@ -80,6 +80,12 @@ impl Server {
         Self { address, running }
     }
 
+    /// The same, and nobody tells who the peers are.
+    pub(crate) async fn start_without_peers(router: Router) -> Self {
+        let service = router.into_make_service();
+        Self::run(async |listener| axum::serve(listener, service).await.unwrap()).await
+    }
+
     /// Any other server, given its listener.
     pub(crate) async fn run<F>(serve: impl FnOnce(TcpListener) -> F) -> Self
     where

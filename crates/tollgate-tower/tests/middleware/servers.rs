@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tollgate::{Cost, Gate, MemoryStore, Policy, Rule};
+use tollgate::{Cost, Gate, MemoryStore, Missing, Policy, Rule};
 use tollgate_tower::{Admitted, Axes, Check, PeerAddr, RateLimitLayer, ResponseBody};
 use tower::ServiceBuilder;
 
@@ -204,6 +204,46 @@ async fn without_a_peer_all_are_one_client_and_somebody_is_told_once() {
     assert_eq!((from("127.0.0.1").await, from("127.0.0.2").await), (200, 200));
     assert_eq!(from("127.0.0.3").await, 429, "limited, not let through, and no 500");
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [Check::PeerAddressMissing]);
+}
+
+#[tokio::test]
+async fn without_a_peer_rules_by_address_hold_for_all_together() {
+    let strict = || Rule::new("strict").by("ip").quota("9/day").missing(Missing::Deny);
+    let skip = || Rule::new("per-ip").by("ip").quota("2/day");
+    let cases = [
+        // Whether a policy is one rule or several.
+        (Policy::builder().rule(skip()), [200, 200, 429]),
+        (Policy::builder().rule(Rule::new("all").quota("9/day")).rule(skip()), [200, 200, 429]),
+        (Policy::builder().rule(skip().missing(Missing::Share)), [200, 200, 429]),
+        // A rule that will have an address has its way.
+        (Policy::builder().rule(strict()), [429; 3]),
+        (Policy::builder().rule(skip()).rule(strict()), [429; 3]),
+        (Policy::builder().rule(skip()).rule(strict().when("path", "/other")), [200, 200, 429]),
+        // Lists of addresses hold nobody whose address is not known.
+        (Policy::builder().allow_network("ip", "0.0.0.0/0").rule(skip()), [200, 200, 429]),
+    ];
+    for (policy, expected) in cases {
+        for axes in [Axes::standard(), Axes::standard().client_address("ip")] {
+            let layer = RateLimitLayer::new(gate_on(clock(), policy.clone())).axes(axes);
+            let app = Router::new().route("/", get(|| async { "" })).layer(layer);
+            let server = Server::start_without_peers(app).await;
+            for expected in expected {
+                assert_eq!(server.get("/").await.status.as_u16(), expected, "{policy:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_peer_a_request_that_has_to_wait_is_counted_too() {
+    let rule = Rule::new("per-ip").by("ip").quota("2/day");
+    let axes = Axes::standard().look_up("plan", |_| async { None });
+    let layer = RateLimitLayer::new(gate(rule)).axes(axes);
+    let app = Router::new().route("/", get(|| async { "" })).layer(layer);
+    let server = Server::start_without_peers(app).await;
+    for expected in [200, 200, 429] {
+        assert_eq!(server.get("/").await.status.as_u16(), expected);
+    }
 }
 
 #[tokio::test]
