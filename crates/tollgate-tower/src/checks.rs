@@ -38,8 +38,9 @@ pub enum Check {
     /// TG104: a refusal came from a window of a second or less, where `Retry-After` can only say 1.
     ///
     /// Header fields have whole seconds. Clients that go by them wait for longer than they have to;
-    /// those that read `retry_ms` in the body do not. Write `600/min burst 10` for `10/s`, or
-    /// let requests [wait](tollgate::Rule::wait).
+    /// those that read `retry_ms` in the body do not. Write `10/s burst 20` for `10/s` (a token bucket,
+    /// which rules have to [choose](tollgate::Rule::algorithm)): what a client leaves by coming late is
+    /// still there then. Or let requests [wait](tollgate::Rule::wait).
     WindowTooShort,
     /// TG105: the policy speaks of an axis that the layer has no source for.
     ///
@@ -93,7 +94,7 @@ impl fmt::Display for Check {
             Self::AppliedTwice => "a request met the same layer twice; add it once",
             Self::WindowTooShort => {
                 "a window of a second or less refused, and `Retry-After` can only say 1; \
-                 use a longer window with a burst"
+                 use a token bucket of several seconds (\"10/s burst 20\")"
             }
             Self::AxisWithoutSource => {
                 "the policy speaks of an axis the layer has no source for; add it to the axes"

@@ -193,7 +193,8 @@ impl fmt::Display for MeterError {
             ),
             Misfit::WindowWithBurst => {
                 let (limit, period) = (quota.limit(), quota.period());
-                write!(f, "only buckets have a burst; write \"{limit}/{period}\"")
+                let remedy = format_args!("\"{limit}/{period}\", or choose token-bucket");
+                write!(f, "only buckets have a burst; write {remedy}")
             }
             Misfit::Limit { most } => write!(f, "the largest limit that fits is {most}"),
             Misfit::Burst { most } => {
@@ -278,7 +279,7 @@ mod tests {
                 "largest burst that fits is 900719925474099",
             ),
             ("1/400d burst 92", TokenBucket, "the burst may be 91"),
-            ("10/s burst 50", SlidingWindow, "write \"10/s\""),
+            ("10/s burst 50", SlidingWindow, "write \"10/s\", or choose token-bucket"),
         ] {
             let error = meter(quota, algorithm).unwrap_err();
             assert!(error.contains(most), "{error}");

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderName, Response, response};
 use tollgate::policy::{PolicyErrors, Quotas};
-use tollgate::{Admission, Cost, Costs, Gate, MemoryStore, Missing, Policy, Rule, Store};
+use tollgate::{
+    Admission, Algorithm, Cost, Costs, Gate, MemoryStore, Missing, Policy, Rule, Store,
+};
 use tower_layer::Layer;
 
 use super::guard::Guard;
@@ -23,7 +25,8 @@ use crate::refusal::Refusal;
 ///
 /// Cheap to clone; all clones count together.
 ///
-/// One line, in memory:
+/// One line, in memory. A quota with a burst, such as `10/s burst 50`, is a token bucket there, and any
+/// other a sliding window:
 ///
 /// ```
 /// use tollgate_tower::RateLimitLayer;
@@ -90,10 +93,23 @@ impl RateLimitLayer {
     }
 
     fn per(name: &str, axes: Axes, quota: impl Into<Quotas>) -> Result<Self, PolicyErrors> {
-        let rule = Rule::new(name).quota(quota).missing(Missing::Share);
+        let quota = quota.into();
+        let algorithm = algorithm_of(&quota);
+        let rule = Rule::new(name).quota(quota).algorithm(algorithm).missing(Missing::Share);
         let rule = axes.names().fold(rule, Rule::by);
         let policy = Policy::builder().rule(rule).build()?;
         Ok(Self::new(Gate::new(policy, MemoryStore::new())).axes(axes))
+    }
+}
+
+/// How a quota of a short form is metered: as a token bucket where it has a burst of its own, which
+/// windows cannot have.
+fn algorithm_of(quotas: &Quotas) -> Algorithm {
+    // What is wrong with them is told when the policy is built.
+    let mut parsed = quotas.parsed().unwrap_or_default().iter();
+    match parsed.any(|quota| quota.burst() != quota.limit()) {
+        true => Algorithm::TokenBucket,
+        false => Algorithm::SlidingWindow,
     }
 }
 

@@ -161,6 +161,23 @@ async fn a_window_too_short_for_whole_seconds_is_told_when_it_refuses() {
 }
 
 #[tokio::test]
+async fn the_remedy_for_a_short_window_is_one() {
+    let said = Check::WindowTooShort.to_string();
+    let remedy = said.split('"').nth(1).unwrap();
+    let (layer, seen) = told(RateLimitLayer::global(remedy).unwrap());
+    let server = Server::start(app(layer)).await;
+    let refused = async || server.get("/").await.status.as_u16() == 429;
+    // It holds twenty, and may refill a few while they are asked for.
+    for _ in 0..2_000 {
+        if refused().await {
+            assert_eq!(seen.try_iter().collect::<Vec<_>>(), []);
+            return;
+        }
+    }
+    panic!("\"{remedy}\" never refuses");
+}
+
+#[tokio::test]
 async fn an_axis_nobody_fills_is_told() {
     let rule = || Rule::new("per-user").by("user").quota("9/min");
     let (layer, seen) = told(RateLimitLayer::new(gate(rule())));

@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tollgate::{Cost, Gate, MemoryStore, Missing, Policy, Rule};
+use tollgate::{Algorithm, Cost, Gate, MemoryStore, Missing, Policy, Rule};
 use tollgate_tower::{Admitted, Axes, Check, PeerAddr, RateLimitLayer, ResponseBody};
 use tower::ServiceBuilder;
 
@@ -59,6 +59,38 @@ async fn other_short_forms_go_by_a_header_or_by_nothing() {
     let all = async || server.get("/all").await.status.as_u16();
     assert_eq!((all().await, all().await, all().await), (200, 200, 429));
     assert!(RateLimitLayer::per_ip("2/fortnight").is_err(), "a wrong quota is found when built");
+}
+
+#[tokio::test]
+async fn a_short_form_with_a_burst_is_a_token_bucket() {
+    let tenant = HeaderName::from_static("x-tenant");
+    let forms = [
+        RateLimitLayer::per_ip("1/day burst 3"),
+        RateLimitLayer::per_header(tenant, "1/day burst 3"),
+        RateLimitLayer::global("1/day burst 3"),
+    ];
+    for layer in forms {
+        let app = Router::new().route("/", get(|| async { "" })).layer(layer.unwrap());
+        let server = Server::start(app).await;
+        for left in [2, 1, 0] {
+            let reply = server.get("/").await;
+            assert_eq!((reply.status.as_u16(), reply.remaining()), (200, Some(left)));
+        }
+        let refused = server.get("/").await;
+        assert_eq!(refused.status.as_u16(), 429);
+        let policy = refused.header("ratelimit-policy").unwrap();
+        assert!(policy.ends_with(";q=3;w=259200"), "the burst, and three days to refill: {policy}");
+    }
+    // As the guide writes them.
+    for quota in ["100/min", "10/s burst 50", "10/s; 1000/day", "10/s burst 50; 1000/day"] {
+        assert!(RateLimitLayer::per_ip(quota).is_ok(), "{quota}");
+        assert!(RateLimitLayer::global(quota).is_ok(), "{quota}");
+    }
+    // In a policy the algorithm is the rule's own, and it is said which.
+    let rule = Rule::new("r").quota("10/s burst 50");
+    let errors = Policy::builder().rule(rule.clone()).build().unwrap_err().to_string();
+    assert!(errors.contains("write \"10/s\", or choose token-bucket"), "{errors}");
+    assert!(Policy::builder().rule(rule.algorithm(Algorithm::TokenBucket)).build().is_ok());
 }
 
 #[tokio::test]
