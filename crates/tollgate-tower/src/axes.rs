@@ -17,8 +17,10 @@ use crate::head::Head;
 
 mod address;
 mod cookie;
+mod host;
 
 use address::{AddressText, ShortText};
+pub(crate) use host::find as host;
 
 /// What stands for the address of whoever's peer nobody has told; proxies spell it so too.
 const UNKNOWN: &str = "unknown";
@@ -117,12 +119,13 @@ impl Axes {
         self.source(axis, Source::Client(Detail::Whole))
     }
 
-    /// The first value of a header; of a gRPC call, of its metadata. One that is not text is missing.
+    /// The first value of a header; of a gRPC call, of its metadata. Of one that is no text, which is
+    /// UTF-8 here, bytes are escaped (`\xff`).
     pub fn header(self, axis: impl Into<Box<str>>, name: HeaderName) -> Self {
         self.source(axis, Source::Header(name))
     }
 
-    /// The value of a cookie.
+    /// The value of a cookie; no text as with [`header`](Axes::header).
     pub fn cookie(self, axis: impl Into<Box<str>>, name: impl Into<Box<str>>) -> Self {
         self.source(axis, Source::Cookie(name.into()))
     }
@@ -132,12 +135,14 @@ impl Axes {
         self.source(axis, Source::Method)
     }
 
-    /// The host a request is for, by its target or its `Host` header; clients choose it.
+    /// The host a request is for, by its target or its `Host` header: in small letters, without port
+    /// and without a dot at its end, so that one host has one spelling. Clients choose it.
     pub fn host(self, axis: impl Into<Box<str>>) -> Self {
         self.source(axis, Source::Host)
     }
 
-    /// The path as it was sent. Clients choose it; to count by it, match routes instead.
+    /// The path as it was sent, also in a router that axum has nested in another. Clients choose it;
+    /// to count by it, match routes instead.
     pub fn path(self, axis: impl Into<Box<str>>) -> Self {
         self.source(axis, Source::Path)
     }
@@ -280,24 +285,40 @@ impl Axes {
         found
     }
 
-    /// Adds what a request says of itself to `subject`.
+    /// Adds what a request says of itself to `subject`. True where some of it has to be
+    /// [spelled anew](Self::spell) first, and is left out.
     #[inline]
+    #[must_use]
     pub(crate) fn describe<'r>(
         &'r self,
         subject: &mut Subject<'r>,
         request: &'r impl Head,
         client: &'r Client,
-    ) {
+    ) -> bool {
+        let mut is_odd = false;
         for (axis, source) in &self.sources {
-            if let Some(value) = source.value(request, client) {
-                subject.set(axis, value);
+            match source.value(request, client) {
+                Value::Text(value) => subject.set(axis, value),
+                Value::Odd => is_odd = true,
+                Value::Missing => {}
             }
         }
+        is_odd
+    }
+
+    /// What may have to be spelled anew, as it counts.
+    #[cold]
+    pub(crate) fn spell(&self, request: &impl Head) -> Spelled<'_> {
+        let sources = self.sources.iter();
+        sources.filter_map(|(axis, source)| Some((&**axis, source.spell(request)?))).collect()
     }
 }
 
 /// Values that had to be waited for.
 pub(crate) type LookedUp<'a> = SmallVec<[(&'a str, String); 1]>;
+
+/// Values that had to be spelled anew.
+pub(crate) type Spelled<'a> = Vec<(&'a str, String)>;
 
 /// Values that functions have found.
 pub(crate) type Found<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
@@ -325,47 +346,103 @@ fn is_same(one: &[u8], two: &[u8]) -> bool {
     one.len() == two.len() && one.iter().eq(two)
 }
 
+/// What a request says on an axis.
+#[derive(Clone, Copy, Debug)]
+enum Value<'r> {
+    Missing,
+    Text(&'r str),
+    /// It cannot be taken as it was sent.
+    Odd,
+}
+
+impl<'r> Value<'r> {
+    fn as_text(self) -> Option<&'r str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Missing | Self::Odd => None,
+        }
+    }
+
+    #[inline]
+    fn of_bytes(bytes: &'r [u8]) -> Self {
+        str::from_utf8(bytes).map_or(Self::Odd, Self::Text)
+    }
+}
+
+impl<'r> From<Option<&'r str>> for Value<'r> {
+    #[inline]
+    fn from(found: Option<&'r str>) -> Self {
+        found.map_or(Self::Missing, Self::Text)
+    }
+}
+
 impl Source {
     /// The value of anything but an address.
     #[inline(never)]
     fn value_of_others<'r>(&'r self, request: &'r impl Head) -> Option<&'r str> {
         const NOBODY: &Client = &Client { address: None, group: None, is_unknown: false };
-        self.value(request, NOBODY)
+        self.value(request, NOBODY).as_text()
     }
 
     /// The value that a request has of itself.
     #[inline]
-    fn value<'r>(&self, request: &'r impl Head, client: &'r Client) -> Option<&'r str> {
+    fn value<'r>(&self, request: &'r impl Head, client: &'r Client) -> Value<'r> {
         match self {
-            Self::Client(Detail::Group) => client.group.as_ref().map(AddressText::as_str),
-            Self::Client(Detail::Whole) => client.address.as_ref().map(AddressText::as_str),
-            Self::Header(name) => request.headers().get(name)?.to_str().ok(),
-            Self::Cookie(name) => cookie::find(request.headers(), name),
-            Self::Host => host(request),
-            Self::Method => Some(request.method().as_str()),
-            Self::Path => Some(request.uri().path()),
-            Self::Route => Some(route(request)),
+            Self::Client(Detail::Group) => client.group.as_ref().map(AddressText::as_str).into(),
+            Self::Client(Detail::Whole) => client.address.as_ref().map(AddressText::as_str).into(),
+            Self::Header(name) => match request.headers().get(name) {
+                Some(value) => Value::of_bytes(value.as_bytes()),
+                None => Value::Missing,
+            },
+            Self::Cookie(name) => {
+                cookie::find(request.headers(), name).map_or(Value::Missing, Value::of_bytes)
+            }
+            Self::Host => host::value(request),
+            Self::Method => Value::Text(request.method().as_str()),
+            Self::Path => Value::Text(path(request)),
+            Self::Route => Value::Text(route(request)),
             // These are asked apart, for what they find has to be kept somewhere.
-            Self::Find(_) | Self::LookUp(_) => None,
+            Self::Find(_) | Self::LookUp(_) => Value::Missing,
+        }
+    }
+
+    /// What may be [odd](Value::Odd), as it counts.
+    fn spell(&self, request: &impl Head) -> Option<String> {
+        match self {
+            Self::Header(name) => Some(escaped(request.headers().get(name)?.as_bytes())),
+            Self::Cookie(name) => cookie::find(request.headers(), name).map(escaped),
+            Self::Host => host::spell(request),
+            _ => None,
         }
     }
 }
 
-/// The host a request is for.
-pub(crate) fn host(request: &impl Head) -> Option<&str> {
-    let named = || request.headers().get(http::header::HOST)?.to_str().ok();
-    request.uri().host().or_else(named)
+/// Bytes as text: as they are where they are text, and else with what is not printable escaped.
+fn escaped(bytes: &[u8]) -> String {
+    str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
+}
+
+/// The path as it was sent: axum takes off what a router is nested under.
+#[cfg(feature = "axum")]
+fn path(request: &impl Head) -> &str {
+    let whole = request.extensions().get::<axum::extract::OriginalUri>();
+    whole.map_or(request.uri(), |whole| &whole.0).path()
+}
+
+#[cfg(not(feature = "axum"))]
+fn path(request: &impl Head) -> &str {
+    request.uri().path()
 }
 
 #[cfg(feature = "axum")]
 fn route(request: &impl Head) -> &str {
     let matched = request.extensions().get::<axum::extract::MatchedPath>();
-    matched.map_or(request.uri().path(), axum::extract::MatchedPath::as_str)
+    matched.map_or_else(|| path(request), axum::extract::MatchedPath::as_str)
 }
 
 #[cfg(not(feature = "axum"))]
 fn route(request: &impl Head) -> &str {
-    request.uri().path()
+    path(request)
 }
 
 impl fmt::Debug for Axes {

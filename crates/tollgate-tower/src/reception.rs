@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tollgate::gate::Brief;
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Resolution, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client};
+use crate::axes::{Axes, Client, Spelled};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -131,8 +131,12 @@ impl<S: Store + 'static> Reception<S> {
         }
         let client = self.client(request);
         let found = request.parts().map(|parts| self.axes.find_all(parts));
+        let mut spelled = Spelled::new();
         let mut subject = Subject::new();
-        self.axes.describe(&mut subject, request, &client);
+        if self.axes.describe(&mut subject, request, &client) {
+            spelled = self.axes.spell(request);
+        }
+        subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
         subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
         let costs = request.parts().map_or_else(Costs::default, |parts| self.costs(parts));
         if client.is_unknown {
@@ -170,8 +174,12 @@ impl<S: Store + 'static> Reception<S> {
         }
         let looked_up = self.axes.look_all_up(request).await;
         let (client, found) = (self.client(request), self.axes.find_all(request));
+        let mut spelled = Spelled::new();
         let mut subject = Subject::new();
-        self.axes.describe(&mut subject, request, &client);
+        if self.axes.describe(&mut subject, request, &client) {
+            spelled = self.axes.spell(request);
+        }
+        subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
         subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         let costs = self.costs(request);
@@ -216,8 +224,12 @@ impl<S: Store + 'static> Reception<S> {
     pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
         let looked_up = self.axes.look_all_up(request).await;
         let (client, found) = (self.client(request), self.axes.find_all(request));
+        let mut spelled = Spelled::new();
         let mut subject = Subject::new();
-        self.axes.describe(&mut subject, request, &client);
+        if self.axes.describe(&mut subject, request, &client) {
+            spelled = self.axes.spell(request);
+        }
+        subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
         subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
         subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
         let costs = self.costs(request);

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::routing::get;
 use axum::{Extension, Router};
 use bytes::Bytes;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::Empty;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -150,6 +150,75 @@ async fn every_kind_of_axis_reaches_the_policy() {
     expected.sort();
     assert_eq!(violated, expected);
     assert_eq!(refused.json()["retry_ms"], "never");
+}
+
+#[tokio::test]
+async fn a_host_is_one_host_however_it_is_spelled() {
+    let policies = [
+        // Asked for by the rule's axis alone, and by more.
+        Policy::builder().rule(Rule::new("each").by("host").quota("4/day")),
+        Policy::builder().rule(Rule::new("api").when("host", "api.example.com").quota("4/day")),
+    ];
+    for policy in policies {
+        let layer = RateLimitLayer::new(gate_on(clock(), policy)).axes(Axes::new().host("host"));
+        let service = ServiceBuilder::new().layer(layer).service_fn(hello);
+        let ask = async |host: &str| {
+            let mut request = plain("/");
+            request.headers_mut().insert("host", host.parse().unwrap());
+            send(&service, request).await.status.as_u16()
+        };
+        assert_eq!(ask("api.example.com").await, 200);
+        assert_eq!(ask("API.example.com").await, 200);
+        assert_eq!(ask("api.example.com:80").await, 200);
+        // As HTTP/2 has it.
+        assert_eq!(send(&service, plain("https://api.Example.com:8080/")).await.status, 200);
+        assert_eq!(ask("api.example.com.").await, 429);
+        assert_eq!(send(&service, plain("http://api.example.com./")).await.status, 429);
+        assert_eq!(ask("www.example.com").await, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_text_is_a_value() {
+    let one = || Rule::new("one").by("key").quota("1/day");
+    let policies = [
+        Policy::builder().rule(one()),
+        Policy::builder().rule(one()).rule(Rule::new("all").quota("99/day")),
+    ];
+    for policy in policies {
+        let key = HeaderName::from_static("x-api-key");
+        for axes in [Axes::new().header("key", key), Axes::new().cookie("key", "sid")] {
+            let layer = RateLimitLayer::new(gate_on(clock(), policy.clone())).axes(axes);
+            let service = ServiceBuilder::new().layer(layer).service_fn(hello);
+            let ask = async |key: &[u8]| {
+                let mut request = plain("/");
+                let cookie = [b"other=\xfe; sid=", key].concat();
+                request.headers_mut().insert("x-api-key", HeaderValue::from_bytes(key).unwrap());
+                request.headers_mut().insert("cookie", HeaderValue::from_bytes(&cookie).unwrap());
+                send(&service, request).await.status.as_u16()
+            };
+            for key in [&b"\xff"[..], b"\xfe", b"\xff\xff", "schl\u{fc}ssel".as_bytes(), b"key"] {
+                assert_eq!((ask(key).await, ask(key).await), (200, 429), "{key:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_path_is_the_whole_path_in_a_nested_router() {
+    let layer =
+        |axis: &str| RateLimitLayer::new(gate(Rule::new("v1").when(axis, "/v1/*").quota("1/day")));
+    for axis in ["path", "route"] {
+        let inner = Router::new().route("/a", get(|| async { "" })).layer(layer(axis));
+        let server = Server::start(Router::new().nest("/v1", inner)).await;
+        assert_eq!(server.get("/v1/a").await.status.as_u16(), 200, "{axis}");
+        assert_eq!(server.get("/v1/a").await.status.as_u16(), 429, "{axis}");
+        // No route matches, so that is the path too.
+        let inner = Router::new().fallback(|| async { "" }).layer(layer(axis));
+        let server = Server::start(Router::new().nest("/v1", inner)).await;
+        assert_eq!(server.get("/v1/b").await.status.as_u16(), 200, "{axis}");
+        assert_eq!(server.get("/v1/b").await.status.as_u16(), 429, "{axis}");
+    }
 }
 
 #[tokio::test]
