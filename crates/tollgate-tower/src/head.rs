@@ -1,13 +1,14 @@
 //! The head of a request, whether or not its body has been set aside.
 
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Request, Uri};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 
 /// What is looked at of a request. Setting its body aside, and putting it back, moves it about; so
 /// that is done only for those who want to see [`Parts`].
 pub(crate) trait Head {
     fn method(&self) -> &Method;
     fn uri(&self) -> &Uri;
+    fn version(&self) -> Version;
     fn headers(&self) -> &HeaderMap;
     fn extensions(&self) -> &Extensions;
     /// The head by itself, if the body was set aside.
@@ -21,6 +22,10 @@ impl Head for Parts {
 
     fn uri(&self) -> &Uri {
         &self.uri
+    }
+
+    fn version(&self) -> Version {
+        self.version
     }
 
     fn headers(&self) -> &HeaderMap {
@@ -43,6 +48,10 @@ impl<B> Head for Request<B> {
 
     fn uri(&self) -> &Uri {
         self.uri()
+    }
+
+    fn version(&self) -> Version {
+        self.version()
     }
 
     fn headers(&self) -> &HeaderMap {

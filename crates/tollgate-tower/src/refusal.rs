@@ -1,9 +1,10 @@
 //! What a refused request is answered with.
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Method, Response, StatusCode, Version};
 use tollgate::{Admission, Micros, Provenance, Retry};
 
+use crate::head::Head;
 use crate::headers::{self, Dialect, Told};
 
 mod grpc;
@@ -97,6 +98,9 @@ fn can_refuse(outcome: &tollgate::Outcome) -> bool {
 /// Writes the body of a refusal.
 pub(crate) type Write = dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync;
 
+/// The content type of gRPC calls, up to their format.
+const GRPC: &[u8] = b"application/grpc";
+
 /// The language a client is answered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -105,14 +109,24 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// By the content type of a request.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers.get(http::header::CONTENT_TYPE);
-        match content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+    /// That of a request. Calls of gRPC are posted over HTTP/2, and whoever writes its content type
+    /// elsewhere is answered as everybody is there.
+    pub(crate) fn of(request: &impl Head) -> Self {
+        let is_call = || request.method() == Method::POST && request.version() == Version::HTTP_2;
+        let content_type = request.headers().get(http::header::CONTENT_TYPE);
+        match content_type.is_some_and(|value| is_grpc(value.as_bytes()) && is_call()) {
             true => Self::Grpc,
             false => Self::Http,
         }
     }
+}
+
+/// Whether a content type is gRPC's, with or without a format or parameters: not `grpc-web`.
+fn is_grpc(content_type: &[u8]) -> bool {
+    let prefix = content_type.split_at_checked(GRPC.len());
+    prefix.is_some_and(|(prefix, rest)| {
+        prefix.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
+    })
 }
 
 /// The whole answer to a refused request.

@@ -19,7 +19,6 @@ use super::guard::{After, Guard, Pending, Settled};
 use crate::body::AnswerBody;
 use crate::headers::{OneLimit, Told};
 use crate::reception::{Asked, Passage, Patience, Prompt};
-use crate::refusal::Protocol;
 
 pin_project! {
     /// The answer to a request, once it is there.
@@ -142,8 +141,7 @@ where
         let stage = match prompt {
             Prompt::Pass => unreachable!("it goes on at once"),
             Prompt::Refuse(cause) => {
-                let protocol = Protocol::of(request.headers());
-                Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
+                Stage::Refused { response: guard.refuse(&admission, cause, &request) }
             }
             Prompt::Hold(deferred) => wait(guard, inner, request, Some((admission, deferred))),
             Prompt::Ask => wait(guard, inner, request, None),
@@ -211,8 +209,7 @@ where
             run(&guard, &mut inner, Request::from_parts(parts, body), admission)
         }
         Passage::Refuse(admission, cause) => {
-            let protocol = Protocol::of(&parts.headers);
-            Stage::Refused { response: guard.refuse(&admission, cause, protocol) }
+            Stage::Refused { response: guard.refuse(&admission, cause, &parts) }
         }
     }
 }

@@ -12,6 +12,7 @@ use tollgate::{Admission, Costs, Gate, Store};
 use super::admitted::{Admitted, Settler, Settling};
 use crate::axes::Axes;
 use crate::checks::Check;
+use crate::head::Head;
 use crate::headers::{Dialect, Noted, OneLimit, Told};
 use crate::reception::Reception;
 use crate::refusal::{self, Cause, Protocol, Refusal};
@@ -26,6 +27,8 @@ pub(super) type Counts = dyn Fn(&response::Parts) -> bool + Send + Sync;
 pub(super) struct Guard<S> {
     pub(super) reception: Reception<S>,
     pub(super) dialect: Dialect,
+    // `None` where each request tells.
+    pub(super) protocol: Option<Protocol>,
     pub(super) write: Option<Arc<refusal::Write>>,
     pub(super) actual: Option<Arc<Actual>>,
     pub(super) counts: Option<Arc<Counts>>,
@@ -38,6 +41,7 @@ impl<S: Store + 'static> Guard<S> {
         Self {
             reception: Reception::new(gate, axes),
             dialect: Dialect::default(),
+            protocol: None,
             write: None,
             actual: None,
             counts: None,
@@ -99,8 +103,9 @@ impl<S: Store + 'static> Guard<S> {
         &self,
         admission: &Admission,
         cause: Cause,
-        protocol: Protocol,
+        request: &impl Head,
     ) -> Response<Bytes> {
+        let protocol = self.protocol.unwrap_or_else(|| Protocol::of(request));
         let refusal = Refusal { admission, cause };
         refusal::respond(&refusal, protocol, self.dialect, self.write.as_deref())
     }
@@ -196,6 +201,7 @@ impl<S> Clone for Guard<S> {
         Self {
             reception: self.reception.clone(),
             dialect: self.dialect,
+            protocol: self.protocol,
             write: self.write.clone(),
             actual: self.actual.clone(),
             counts: self.counts.clone(),

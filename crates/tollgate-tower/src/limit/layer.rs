@@ -19,7 +19,7 @@ use crate::axes::Axes;
 use crate::checks::Check;
 use crate::client_ip::ClientIp;
 use crate::headers::Dialect;
-use crate::refusal::Refusal;
+use crate::refusal::{Protocol, Refusal};
 
 /// Limits the requests of the services it wraps.
 ///
@@ -179,6 +179,13 @@ impl<S: Store + 'static> RateLimitLayer<S> {
     /// The header fields limits are told in.
     pub fn dialect(self, dialect: Dialect) -> Self {
         self.with(|guard| guard.dialect = dialect)
+    }
+
+    /// Refuses every request as a gRPC call. Without this those are that are `POST`ed over HTTP/2 with
+    /// gRPC's content type; calls that something has translated, gRPC-Web's behind tonic's layer for
+    /// them say, may come otherwise.
+    pub fn grpc(self) -> Self {
+        self.with(|guard| guard.protocol = Some(Protocol::Grpc))
     }
 
     /// Writes refusals, instead of `application/problem+json`. Headers that tell the limits are

@@ -3,10 +3,11 @@
 use std::future::Future;
 
 use axum::Router;
+use axum::body::Body;
 use axum::response::AppendHeaders;
 use axum::routing::get;
 use bytes::Bytes;
-use http::{HeaderName, Response, StatusCode};
+use http::{HeaderName, Method, Request, Response, StatusCode, Version};
 use sfv::{List, Parser};
 use tollgate::store::Answers;
 use tollgate::{
@@ -14,8 +15,9 @@ use tollgate::{
     StoreErrorKind,
 };
 use tollgate_tower::{Axes, Cause, Dialect, RateLimitLayer};
+use tower::ServiceBuilder;
 
-use crate::scene::{Reply, Server, clock, gate, gate_on, with_headers};
+use crate::scene::{Reply, Server, clock, gate, gate_on, hello, plain, send, with_headers};
 
 fn app<S: Store + 'static>(layer: RateLimitLayer<S>) -> Router {
     Router::new().route("/", get(|| async { "hello" })).layer(layer)
@@ -182,6 +184,45 @@ async fn refusals_can_be_written_by_hand() {
     let refused = server.get("/").await;
     assert_eq!((refused.status.as_u16(), &*refused.text), (420, "slow down: [\"all\"]"));
     assert_eq!(refused.header("retry-after"), Some("60"));
+}
+
+#[tokio::test]
+async fn only_calls_of_grpc_are_refused_as_such() {
+    let layer = || RateLimitLayer::new(gate(Rule::new("all").quota("1/min")));
+    let service = |layer| ServiceBuilder::new().layer(layer).service_fn(hello);
+    let custom = service(layer().refuse_with(|_| {
+        let mut response = Response::new(Bytes::from("slow down"));
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response
+    }));
+    let told = service(layer().grpc());
+    for service in [&custom, &told] {
+        assert_eq!(send(service, plain("/")).await.status, 200);
+    }
+    let call = |method: Method, version, content_type: &str| {
+        let request = Request::builder().method(method).version(version);
+        request.header("content-type", content_type).body(Body::empty()).unwrap()
+    };
+    for (method, version, content_type, is_grpc) in [
+        (Method::POST, Version::HTTP_2, "application/grpc", true),
+        (Method::POST, Version::HTTP_2, "application/grpc+proto", true),
+        (Method::POST, Version::HTTP_2, "Application/gRPC;charset=utf-8", true),
+        (Method::POST, Version::HTTP_2, "application/grpc-web", false),
+        (Method::POST, Version::HTTP_2, "application/grpc-web+proto", false),
+        (Method::POST, Version::HTTP_2, "application/json", false),
+        (Method::POST, Version::HTTP_11, "application/grpc", false),
+        (Method::GET, Version::HTTP_2, "application/grpc", false),
+    ] {
+        let request = || call(method.clone(), version, content_type);
+        let case = format!("{method} {version:?} {content_type}");
+        let refused = send(&custom, request()).await;
+        match is_grpc {
+            true => assert_eq!(refused.header("grpc-status"), Some("8"), "{case}"),
+            false => assert_eq!((refused.status.as_u16(), &*refused.text), (429, "slow down")),
+        }
+        assert_eq!(refused.header("grpc-status").is_some(), is_grpc, "{case}");
+        assert_eq!(send(&told, request()).await.header("grpc-status"), Some("8"), "{case}");
+    }
 }
 
 #[tokio::test]
