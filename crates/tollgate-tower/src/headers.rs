@@ -52,7 +52,7 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 /// What one charge of the decided set is called and how it is metered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy<'a> {
+pub struct NamedMeter<'a> {
     /// What clients know it by: a rule's name, or the key of a charge made by hand. Any text; what
     /// a header cannot hold is escaped, and what is too long for one is cut.
     pub name: &'a str,
@@ -64,18 +64,18 @@ pub struct Policy<'a> {
 ///
 /// ```
 /// use tollgate::{Algorithm, Cost, ManualClock, MemoryStore, Meter};
-/// use tollgate_tower::{Dialect, Policy, render};
+/// use tollgate_tower::{Dialect, NamedMeter, render};
 ///
 /// let store = MemoryStore::with_clock(ManualClock::at_secs(1_000));
 /// let meter = Meter::new("100/min".parse()?, Algorithm::TokenBucket)?;
 /// let decision = store.take("user:42", meter, Cost::ONE);
-/// let policy = Policy { name: "per-user", meter };
+/// let policy = NamedMeter { name: "per-user", meter };
 /// let fields = render(&decision, &[policy], Dialect::Draft11);
 /// assert_eq!(fields[0].1, "\"per-user\";q=100;w=60");
 /// assert_eq!(fields[1].1, "\"per-user\";r=99;t=1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn render(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) -> Fields {
+pub fn render(decision: &Decision, policies: &[NamedMeter<'_>], dialect: Dialect) -> Fields {
     let mut fields = Vec::with_capacity(4);
     View { decision, policies }.spell(dialect, |name, value| fields.push((name, value)));
     fields
@@ -95,8 +95,8 @@ pub fn render_admission(admission: &Admission, dialect: Dialect) -> Fields {
 fn spell(admission: &Admission, dialect: Dialect, put: impl FnMut(HeaderName, HeaderValue)) {
     let decision = admission.decision();
     let names = names(admission);
-    let policies: SmallVec<[Policy<'_>; 4]> = (admission.charges().zip(&names))
-        .map(|((_, charge, _), name)| Policy { name, meter: charge.meter })
+    let policies: SmallVec<[NamedMeter<'_>; 4]> = (admission.charges().zip(&names))
+        .map(|((_, charge, _), name)| NamedMeter { name, meter: charge.meter })
         .collect();
     View { decision, policies: &policies }.spell(dialect, put);
 }
@@ -136,7 +136,7 @@ enum Reset {
 /// A decision with the policies its outcomes belong to.
 struct View<'a> {
     decision: &'a Decision,
-    policies: &'a [Policy<'a>],
+    policies: &'a [NamedMeter<'a>],
 }
 
 impl<'a> View<'a> {
@@ -263,7 +263,7 @@ impl<'a> View<'a> {
     }
 
     /// Everything that can refuse, the binding one first, each with its place in the set.
-    fn enforced(&self) -> impl Iterator<Item = (usize, &'a Policy<'a>, &'a Outcome)> {
+    fn enforced(&self) -> impl Iterator<Item = (usize, &'a NamedMeter<'a>, &'a Outcome)> {
         let pairs = || self.policies.iter().zip(self.decision.outcomes()).enumerate();
         let binding = self.decision.binding();
         let first = binding.and_then(|index| pairs().nth(index));

@@ -65,7 +65,7 @@ pub use axes::Axes;
 pub use body::{AnswerBody, ResponseBody};
 pub use checks::Check;
 pub use client_ip::{ClientIp, PeerAddr, Trail};
-pub use headers::{Dialect, Policy, render, render_admission};
+pub use headers::{Dialect, NamedMeter, render, render_admission};
 pub use lifetime::jittered;
 pub use limit::{Admitted, RateLimit, RateLimitLayer};
 pub use outgoing::{CallError, Outgoing, OutgoingLayer};

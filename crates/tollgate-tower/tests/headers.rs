@@ -6,7 +6,7 @@ use tollgate::{
     Algorithm, Charge, ChargeSet, Cost, Decision, Enforcement, ManualClock, MemoryStore, Meter,
     Micros, Outcome, Provenance, Reading, Retry, Timestamp, Verdict,
 };
-use tollgate_tower::{Dialect, Policy, render};
+use tollgate_tower::{Dialect, NamedMeter, render};
 
 fn meter(quota: &str, algorithm: Algorithm) -> Meter {
     Meter::new(quota.parse().unwrap(), algorithm).unwrap()
@@ -17,7 +17,7 @@ fn window(quota: &str) -> Meter {
 }
 
 /// Fields as a client sees them, one per line.
-fn lines(decision: &Decision, policies: &[Policy<'_>], dialect: Dialect) -> Vec<String> {
+fn lines(decision: &Decision, policies: &[NamedMeter<'_>], dialect: Dialect) -> Vec<String> {
     let fields = render(decision, policies, dialect);
     let line = |(name, value): &(http::HeaderName, http::HeaderValue)| {
         format!("{name}: {}", value.to_str().unwrap())
@@ -46,21 +46,21 @@ fn decision(outcomes: Vec<Outcome>) -> Decision {
 }
 
 /// Two policies, of which the second is the closer to its limit, and their allowed decision.
-fn two_allowed() -> (Decision, [Policy<'static>; 2]) {
+fn two_allowed() -> (Decision, [NamedMeter<'static>; 2]) {
     let outcomes = vec![
         outcome(reading(1_000, 900, Micros::from_secs(50_000), Retry::Now)),
         outcome(reading(100, 50, Micros::new(29_000_001), Retry::Now)),
     ];
     let policies = [
-        Policy { name: "daily", meter: window("1000/day") },
-        Policy { name: "per-user", meter: window("100/min") },
+        NamedMeter { name: "daily", meter: window("1000/day") },
+        NamedMeter { name: "per-user", meter: window("100/min") },
     ];
     (decision(outcomes), policies)
 }
 
-fn one<'a>(name: &'a str, quota: &str, reading: Reading) -> (Decision, [Policy<'a>; 1]) {
+fn one<'a>(name: &'a str, quota: &str, reading: Reading) -> (Decision, [NamedMeter<'a>; 1]) {
     let meter = window(quota);
-    (decision(vec![outcome(reading)]), [Policy { name, meter }])
+    (decision(vec![outcome(reading)]), [NamedMeter { name, meter }])
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn shadow_charges_are_not_told() {
     set.push(Charge::take("a", soft, Cost::ONE).enforced(Enforcement::Shadow)).unwrap();
     set.push(Charge::take("b", hard, Cost::ONE)).unwrap();
     let decision = store.take_set(&set);
-    let policies = [("soft", soft), ("hard", hard)].map(|(name, meter)| Policy { name, meter });
+    let policies = [("soft", soft), ("hard", hard)].map(|(name, meter)| NamedMeter { name, meter });
     assert_eq!(
         lines(&decision, &policies, Dialect::Draft11),
         ["ratelimit-policy: \"hard\";q=10;w=60", "ratelimit: \"hard\";r=9;t=60"]
@@ -170,7 +170,7 @@ fn a_decision_without_numbers_tells_the_policy_alone() {
     let outcome =
         Outcome { verdict: Verdict::Deny, enforcement: Enforcement::Enforce, reading: None };
     let decision = decision(vec![outcome]);
-    let policies = [Policy { name: "login", meter: window("5/15m") }];
+    let policies = [NamedMeter { name: "login", meter: window("5/15m") }];
     assert_eq!(
         lines(&decision, &policies, Dialect::Draft11),
         ["ratelimit-policy: \"login\";q=5;w=900", "retry-after: 1", "cache-control: no-store",]
@@ -192,7 +192,7 @@ fn a_window_is_the_whole_refill_and_never_zero() {
         let store = MemoryStore::with_clock(ManualClock::at_secs(6_000));
         let meter = meter(quota, algorithm);
         let decision = store.peek("k", meter, Cost::ONE);
-        let fields = render(&decision, &[Policy { name: "k", meter }], Dialect::Draft11);
+        let fields = render(&decision, &[NamedMeter { name: "k", meter }], Dialect::Draft11);
         assert_eq!(fields[0].1, expected, "{quota}");
     }
 }
@@ -257,7 +257,7 @@ proptest! {
         let decision = decision(outcomes.collect());
         let policies: Vec<_> = charges
             .iter()
-            .map(|(name, ..)| Policy { name, meter: window("9007199254740991/min") })
+            .map(|(name, ..)| NamedMeter { name, meter: window("9007199254740991/min") })
             .collect();
         let fields = render(&decision, &policies, Dialect::Draft11);
         let read = |index: usize| {

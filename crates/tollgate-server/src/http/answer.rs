@@ -11,7 +11,7 @@ use tollgate::gate::Reason;
 use tollgate::{
     Admission, ChargeSet, Decision, Enforcement, Meter, Outcome, Provenance, Reading, Retry,
 };
-use tollgate_tower::{Dialect, Policy, render};
+use tollgate_tower::{Dialect, NamedMeter, render};
 
 use super::question::{ByHand, Verb};
 use super::{JSON, wire};
@@ -77,8 +77,8 @@ impl<'a> Answer<'a> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
         let names = self.header_names();
-        let policies: SmallVec<[Policy<'_>; 2]> = (names.iter().zip(&self.meters))
-            .map(|(name, meter)| Policy { name, meter: *meter })
+        let policies: SmallVec<[NamedMeter<'_>; 2]> = (names.iter().zip(&self.meters))
+            .map(|(name, meter)| NamedMeter { name, meter: *meter })
             .collect();
         headers.extend(render(self.decision, &policies, dialect));
         response
