@@ -25,7 +25,7 @@ impl Behind {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Charges in a task of its own, or at once where that does not take long.
+    /// Charges in a task of its own.
     pub(crate) fn charge<S: Store + 'static>(
         &self,
         gate: &Arc<Gate<S>>,
