@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, Version};
+use tollgate::gate::Reason;
 use tollgate::{Admission, Micros, Provenance, Retry};
 
 use crate::head::Head;
@@ -69,6 +70,14 @@ impl<'a> Refusal<'a> {
         }
     }
 
+    /// The rule that cannot do without an axis, and the axis this request lacks, if that is why.
+    pub fn missing(&self) -> Option<(&'a str, &'a str)> {
+        match self.admission.reason() {
+            Some(Reason::MissingAxis { rule, axis }) => Some((rule.name(), axis)),
+            _ => None,
+        }
+    }
+
     /// The names of the rules that refused, the one that decided first.
     pub fn rules(&self) -> impl Iterator<Item = &'a str> {
         let admission = self.admission;
@@ -79,7 +88,8 @@ impl<'a> Refusal<'a> {
         });
         let first = binding.and_then(|index| rules().nth(index));
         let names = first.into_iter().chain(refusing).map(|(_, (rule, _))| rule.name());
-        names.filter(move |_| !admission.is_allowed())
+        let lacking = self.missing().map(|(rule, _)| rule);
+        lacking.into_iter().chain(names.filter(move |_| !admission.is_allowed()))
     }
 
     /// `Retry-After` in whole seconds; never zero.
@@ -146,6 +156,16 @@ pub(crate) fn respond(
         headers::append(response.headers_mut(), headers::retry_later(refusal.retry_after_secs()));
     }
     response
+}
+
+/// What the policy alone refused, in words.
+fn not_admitted(refusal: &Refusal<'_>, what: &str) -> String {
+    match refusal.missing() {
+        Some((rule, axis)) => {
+            format!("the limit \"{rule}\" goes by \"{axis}\", which the {what} lacks")
+        }
+        None => format!("the {what} is not admitted"),
+    }
 }
 
 /// The span a client has to wait for, in words.

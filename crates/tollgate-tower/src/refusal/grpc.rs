@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Response};
 use tollgate::{Micros, Retry};
 
-use super::{Cause, Refusal, again};
+use super::{Cause, Refusal, again, not_admitted};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -23,7 +23,7 @@ const UNAVAILABLE: u8 = 14;
 pub(super) fn respond(refusal: &Refusal<'_>) -> Response<Bytes> {
     let (code, message) = match refusal.cause {
         Cause::Limit => (RESOURCE_EXHAUSTED, format!("limit exceeded; {}", again(refusal.retry()))),
-        Cause::Policy => (RESOURCE_EXHAUSTED, "the call is not admitted".to_owned()),
+        Cause::Policy => (RESOURCE_EXHAUSTED, not_admitted(refusal, "call")),
         Cause::StoreDown => (UNAVAILABLE, "limits cannot be counted at the moment".to_owned()),
         Cause::Crowded => (UNAVAILABLE, "too many calls are waiting".to_owned()),
     };

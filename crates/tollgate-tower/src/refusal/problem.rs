@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use tollgate::Retry;
 
-use super::{Cause, Refusal, again};
+use super::{Cause, Refusal, again, not_admitted};
 
 /// The types of the problems, as registered.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -51,7 +51,7 @@ fn detail(refusal: &Refusal<'_>) -> String {
         (Cause::Limit, Some(rule)) => {
             format!("the limit \"{rule}\" is exceeded; {}", again(refusal.retry()))
         }
-        (Cause::Limit | Cause::Policy, _) => "the request is not admitted".to_owned(),
+        (Cause::Limit | Cause::Policy, _) => not_admitted(refusal, "request"),
         (Cause::StoreDown, _) => {
             "limits cannot be counted at the moment; try again later".to_owned()
         }

@@ -165,8 +165,13 @@ async fn what_can_never_fit_and_what_is_listed_has_no_retry() {
         assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, None));
         assert_eq!(refused.header("cache-control"), Some("no-store"));
         assert_eq!(refused.json()["retry_ms"], serde_json::Value::Null);
-        assert_eq!(refused.json()["detail"], "the request is not admitted");
     }
+    let listed = ask(&[("x-user", "mallory")]).await.json();
+    assert_eq!(listed["detail"], "the request is not admitted");
+    assert_eq!(listed["violated-policies"], serde_json::json!([]));
+    let missing = ask(&[]).await.json();
+    assert_eq!(missing["detail"], "the limit \"known\" goes by \"user\", which the request lacks");
+    assert_eq!(missing["violated-policies"], serde_json::json!(["known"]));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use tollgate::{Algorithm, Fallback, Policy, Rule, Store};
+use tollgate::{Algorithm, Fallback, Missing, Policy, Rule, Store};
 use tollgate_tower::{Axes, RateLimitLayer};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Server as Transport};
@@ -64,6 +64,16 @@ async fn calls_are_limited_by_peer_and_method() {
     // Another method is another matter.
     let watched = client.watch(Request::new(HealthCheckRequest::default())).await;
     assert!(watched.is_ok(), "{watched:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_lacks_what_a_rule_goes_by_is_told_what() {
+    let rule = Rule::new("per-user").by("user").quota("9/day").missing(Missing::Deny);
+    let axes = Axes::new().header("user", HeaderName::from_static("user"));
+    let (_server, mut client) = server(RateLimitLayer::new(gate(rule)).axes(axes)).await;
+    let refused = ask(&mut client, "a").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), "the limit \"per-user\" goes by \"user\", which the call lacks");
 }
 
 #[tokio::test]
