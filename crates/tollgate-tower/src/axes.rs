@@ -173,6 +173,19 @@ impl Axes {
 
     /// By a function that has to wait: a tier out of a database. The request waits for it, so it
     /// should have a deadline and a cache of its own.
+    ///
+    /// Every request is looked up, before any rule is asked, for the value may decide which rules
+    /// apply. Put cheap limits, such as [`per_ip`](crate::RateLimitLayer::per_ip), into a layer further
+    /// out: whoever is refused there is not looked up.
+    ///
+    /// ```
+    /// use tollgate_tower::RateLimitLayer;
+    ///
+    /// # fn layers(app: axum::Router, by_plan: RateLimitLayer) -> Result<axum::Router, tollgate::policy::PolicyErrors> {
+    /// // In axum the layer added last is the outermost.
+    /// let app = app.layer(by_plan).layer(RateLimitLayer::per_ip("600/min")?);
+    /// # Ok(app) }
+    /// ```
     pub fn look_up<F>(
         self,
         axis: impl Into<Box<str>>,

@@ -158,6 +158,9 @@ impl<S: Store + 'static> RateLimitLayer<S> {
     /// What was charged too much is given back and what was charged too little is taken, as
     /// [`Gate::settle`] has it, before the answer goes out. Costs known only at the end of a body are
     /// settled by the handler, with [`Admitted::settle`](crate::Admitted::settle).
+    ///
+    /// A client that hangs up before its answer is there has paid the estimate: estimate the most and
+    /// give back. Charges of [non-critical](Rule::non_critical) rules are not settled.
     pub fn settle(
         self,
         actual: impl Fn(&response::Parts) -> Option<Costs<'static>> + Send + Sync + 'static,
@@ -168,7 +171,9 @@ impl<S: Store + 'static> RateLimitLayer<S> {
     /// Counts only requests whose answer says so: failed log-ins, say.
     ///
     /// Requests are charged first and given back what did not count, so that no number of them at
-    /// once gets past the limit.
+    /// once gets past the limit. While they are under way they count, so a `Retry-After` may be later
+    /// than need be. Leaky buckets give nothing back, and [non-critical](Rule::non_critical) rules
+    /// count every request.
     pub fn charge_when(
         self,
         counts: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,

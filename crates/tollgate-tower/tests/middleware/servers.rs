@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use axum::routing::get;
@@ -219,6 +220,23 @@ async fn the_path_is_the_whole_path_in_a_nested_router() {
         assert_eq!(server.get("/v1/b").await.status.as_u16(), 200, "{axis}");
         assert_eq!(server.get("/v1/b").await.status.as_u16(), 429, "{axis}");
     }
+}
+
+#[tokio::test]
+async fn who_is_refused_further_out_is_not_looked_up() {
+    let looked_up = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&looked_up);
+    let axes = Axes::new().look_up("plan", move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Some("paid".to_owned()) }
+    });
+    let by_plan = RateLimitLayer::new(gate(Rule::new("plan").by("plan").quota("9/day"))).axes(axes);
+    let app = Router::new().route("/", get(|| async { "" })).layer(by_plan);
+    let server = Server::start(app.layer(RateLimitLayer::per_ip("2/day").unwrap())).await;
+    for expected in [200, 200, 429, 429] {
+        assert_eq!(server.get("/").await.status.as_u16(), expected);
+    }
+    assert_eq!(looked_up.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

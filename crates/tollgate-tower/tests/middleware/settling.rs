@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::Semaphore;
 use tollgate::store::Answers;
 use tollgate::{
-    Algorithm, ChargeSet, Cost, Costs, Gate, ManualClock, MemoryStore, Policy, Rule, Store,
+    Algorithm, ChargeSet, Cost, Costs, Gate, ManualClock, MemoryStore, Policy, Rule, Store, Subject,
 };
 use tollgate_tower::{Admitted, RateLimitLayer};
 
@@ -138,6 +138,29 @@ async fn what_is_not_critical_is_charged_behind_the_request_and_bounded() {
     let interest = |left| ("interest".to_owned(), left);
     assert_eq!(both.await.unwrap(), [interest(8), interest(7)]);
     assert_eq!(store.asked.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn what_only_watches_is_settled_and_what_is_charged_behind_stands_at_the_estimate() {
+    let tokens = |name: &str| Rule::new(name).unit("tokens").quota("1000/day");
+    let policy =
+        Policy::builder().rule(tokens("watched").shadow()).rule(tokens("behind").non_critical());
+    let gate = Arc::new(gate_on(clock(), policy));
+    let layer = RateLimitLayer::new(Arc::clone(&gate))
+        .cost("tokens", |_| Cost::new(300))
+        .settle(|_| Some(Costs::only("tokens", Cost::ONE)));
+    let app = Router::new().route("/", get(|| async { "" })).layer(layer);
+    assert_eq!(Server::start(app).await.get("/").await.status, StatusCode::OK);
+    let left = || {
+        let costs = Costs::only("tokens", Cost::ONE);
+        let admission = gate.peek_now(&Subject::new(), &costs);
+        let outcomes = admission.outcomes().map(|(_, outcome)| outcome.reading.unwrap().remaining);
+        outcomes.collect::<Vec<_>>()
+    };
+    while left()[1] == 1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(left(), [999, 700]);
 }
 
 #[tokio::test]

@@ -250,7 +250,9 @@ impl Rule {
     }
 
     /// Counts without making a request wait for it, and so never refuses: it [watches](Rule::shadow),
-    /// and front ends may charge it [behind the request](crate::Gate::admit_deferring).
+    /// and front ends may charge it [behind the request](crate::Gate::admit_deferring). A charge made
+    /// so is not [settled](crate::Gate::settle) with the request, and stands at the estimate; a shadow
+    /// rule is settled.
     pub fn non_critical(self) -> Self {
         Self { critical: false, ..self }
     }
