@@ -9,11 +9,11 @@ use axum::extract::ConnectInfo;
 use axum::routing::get;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use proptest::prelude::*;
-use tollgate::Rule;
+use tollgate::{Policy, Rule};
 use tollgate_tower::{Admitted, Axes, ClientIp, PeerAddr, RateLimitLayer, Trail};
 use tower::ServiceBuilder;
 
-use crate::scene::{Server, gate, plain, send, with_headers};
+use crate::scene::{Server, clock, gate, gate_on, plain, send, with_headers};
 
 const XFF: &str = "x-forwarded-for";
 const FWD: &str = "forwarded";
@@ -155,6 +155,23 @@ fn ipv6_counts_by_network_and_ipv4_by_address() {
     );
 }
 
+#[test]
+fn so_many_hops_are_followed_and_no_more() {
+    let client_ip = behind(&["10.0.0.0/8"]);
+    let through = |proxies: u8| {
+        let hops: Vec<String> = (1..=proxies).map(|proxy| format!("10.0.1.{proxy}")).collect();
+        let value = format!("203.0.113.9, {}", hops.join(", "));
+        // The same whether it is one field or many.
+        let one = find(&client_ip, PROXY, &[(XFF, &value)]);
+        let fields: Vec<(&str, &str)> = value.split(", ").map(|hop| (XFF, hop)).collect();
+        assert_eq!(find(&client_ip, PROXY, &fields), one);
+        one.to_string()
+    };
+    assert_eq!(through(31), "203.0.113.9", "the client is the last of 32 hops");
+    assert_eq!(through(32), "10.0.1.1", "and not looked for beyond");
+    assert_eq!(through(200), "10.0.1.169");
+}
+
 proptest! {
     /// Whatever a client writes to the left, it stays who it is.
     #[test]
@@ -209,6 +226,33 @@ async fn bucket(request: Request<Body>) -> Result<Response<Body>, Infallible> {
     let admitted = request.extensions().get::<Admitted>().unwrap();
     let (_, charge, _) = admitted.charges().next().unwrap();
     Ok(Response::new(Body::from(charge.key.to_string())))
+}
+
+#[tokio::test]
+async fn a_client_of_ipv6_counts_by_its_group_or_whole() {
+    const CLIENT: &str = "2001:db8:1:2:3:4:5:6";
+    let policies = [
+        Policy::builder().rule(Rule::new("r").by("ip").quota("9/min")),
+        // Of several rules the first is told.
+        Policy::builder()
+            .rule(Rule::new("r").by("ip").quota("9/min"))
+            .rule(Rule::new("all").quota("99/min")),
+    ];
+    for policy in policies {
+        for (axes, prefix, expected) in [
+            (Axes::new().client_ip("ip"), None, "r:ip=2001%3Adb8%3A1%3A2%3A%3A"),
+            (Axes::new().client_ip("ip"), Some(48), "r:ip=2001%3Adb8%3A1%3A%3A"),
+            (Axes::new().client_address("ip"), None, "r:ip=2001%3Adb8%3A1%3A2%3A3%3A4%3A5%3A6"),
+        ] {
+            let client_ip = prefix.map_or_else(ClientIp::new, |p| ClientIp::new().ipv6_prefix(p));
+            let layer = RateLimitLayer::new(gate_on(clock(), policy.clone()));
+            let layer = layer.axes(axes).client_ip(client_ip);
+            let service = ServiceBuilder::new().layer(layer).service_fn(bucket);
+            let mut request = plain("/");
+            request.extensions_mut().insert(PeerAddr(SocketAddr::new(CLIENT.parse().unwrap(), 1)));
+            assert_eq!(send(&service, request).await.text, expected);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,15 +1,17 @@
 //! Requests that are held instead of refused, on paused time.
 
 use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, Response};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
-use tollgate::{Algorithm, Gate, MemoryStore, Policy, Rule};
-use tollgate_tower::RateLimitLayer;
-use tower::{Service, ServiceBuilder};
+use tollgate::{Algorithm, Costs, Gate, MemoryStore, Policy, Rule, Subject};
+use tollgate_tower::{Axes, RateLimitLayer};
+use tower::{Service, ServiceBuilder, ServiceExt};
 
 use crate::scene::{Reply, RuntimeClock, gate_on, hello, plain, send};
 
@@ -142,4 +144,77 @@ async fn a_request_that_goes_away_frees_its_place() {
     let start = Instant::now();
     let (reply, at) = ask(&layer).await.unwrap();
     assert_eq!((reply.status.as_u16(), (at - start).as_secs()), (200, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_after_all_is_given_back_what_was_taken() {
+    let policy = Policy::builder()
+        .rule(Rule::new("paced").quota("1/s burst 9").algorithm(Algorithm::LeakyBucket))
+        .rule(Rule::new("daily").quota("10/day").algorithm(Algorithm::FixedWindow));
+    let layer = RateLimitLayer::new(gate_on(RuntimeClock::new(), policy)).max_held(1);
+    let mut service = service(&layer);
+    // All three have been admitted before any of them looks for a place.
+    let [first, second, third] = [(); 3].map(|()| service.call(plain("/")));
+    let (first, second, third) = tokio::join!(first, second, third);
+    let statuses = [first, second, third].map(|answer| answer.unwrap().status().as_u16());
+    assert_eq!(statuses, [200, 200, 503]);
+    let left = layer.gate().peek_now(&Subject::new(), &Costs::default());
+    let (_, daily) = left.outcomes().find(|(rule, _)| rule.name() == "daily").unwrap();
+    assert_eq!(daily.reading.unwrap().remaining, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_no_place_is_unavailable() {
+    let rule = Rule::new("paced").quota("1/s burst 9").algorithm(Algorithm::LeakyBucket);
+    let layer = layer(rule).max_held(1).grpc();
+    let held = [ask(&layer), ask(&layer)];
+    yield_now().await;
+    let refused = send(&service(&layer), plain("/")).await;
+    assert_eq!(refused.header("grpc-status"), Some("14"));
+    assert_eq!(refused.header("grpc-message"), Some("too many calls are waiting"));
+    for held in held {
+        assert_eq!(held.await.unwrap().0.header("grpc-status"), None);
+    }
+}
+
+/// A service that must be asked whether it is ready, as those with room for so many calls are.
+#[derive(Debug)]
+struct Careful {
+    is_ready: bool,
+}
+
+impl Clone for Careful {
+    fn clone(&self) -> Self {
+        Self { is_ready: false }
+    }
+}
+
+impl Service<Request<Body>> for Careful {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "it was not asked");
+        ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_that_is_ready_is_the_one_that_is_called() {
+    let paced = || Rule::new("paced").quota("1/s burst 9").algorithm(Algorithm::LeakyBucket);
+    let looked_up = Axes::new().look_up("plan", |_| async { None });
+    // Those that are held, and those that are looked up first.
+    for layer in [layer(paced()), layer(paced()).axes(looked_up)] {
+        let mut service = ServiceBuilder::new().layer(layer).service(Careful { is_ready: false });
+        for _ in 0..3 {
+            let answer = service.ready().await.unwrap().call(plain("/")).await;
+            assert_eq!(answer.unwrap().status().as_u16(), 200);
+        }
+    }
 }

@@ -9,7 +9,8 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::Semaphore;
 use tollgate::store::Answers;
 use tollgate::{
-    Algorithm, ChargeSet, Cost, Costs, Gate, ManualClock, MemoryStore, Policy, Rule, Store, Subject,
+    Algorithm, ChargeSet, Cost, Costs, Gate, ManualClock, MemoryStore, Policy, Rule, Store,
+    StoreError, StoreErrorKind, Subject,
 };
 use tollgate_tower::{Admitted, RateLimitLayer};
 
@@ -176,4 +177,47 @@ async fn a_store_far_away_is_settled_before_the_answer_goes_out() {
         assert_eq!(server.get("/").await.remaining(), Some(2));
     }
     assert_eq!(store.asked.load(Ordering::Relaxed), 10, "a question and a settlement each");
+}
+
+/// A store that answers so many questions and then is gone, at once or as one far away.
+struct Leaving<const AT_ONCE: bool> {
+    store: MemoryStore<ManualClock>,
+    left: AtomicUsize,
+}
+
+impl<const AT_ONCE: bool> Store for Leaving<AT_ONCE> {
+    const IMMEDIATE: bool = AT_ONCE;
+
+    async fn decide(&self, sets: &[ChargeSet<'_>]) -> Answers {
+        let one_less = |left: usize| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+            Ok(_) => self.store.take_sets(sets).into_iter().map(Ok).collect(),
+            Err(_) => {
+                let gone = || StoreError::new(StoreErrorKind::Unavailable);
+                sets.iter().map(|_| Err(gone())).collect()
+            }
+        }
+    }
+}
+
+/// What remains by the answer, and whether the handler could settle, of a request whose store goes
+/// away once it is admitted.
+async fn answer_of_who_was_left<const AT_ONCE: bool>() -> (u16, Option<u64>, String) {
+    let store = MemoryStore::with_clock(clock());
+    let store = Leaving::<AT_ONCE> { store, left: AtomicUsize::new(1) };
+    let policy = Policy::builder().rule(Rule::new("failures").quota("9/day")).build().unwrap();
+    let layer = RateLimitLayer::new(Gate::new(policy, store)).charge_when(|_| false);
+    let handler = |Extension(admitted): Extension<Admitted>| async move {
+        admitted.settle(&Costs::none()).await.is_ok().to_string()
+    };
+    let app = Router::new().route("/", get(handler)).layer(layer);
+    let reply = Server::start(app).await.get("/").await;
+    (reply.status.as_u16(), reply.remaining(), reply.text)
+}
+
+#[tokio::test]
+async fn when_the_store_goes_away_in_between_the_estimate_stands() {
+    let expected = (200, Some(8), "false".to_owned());
+    assert_eq!(answer_of_who_was_left::<true>().await, expected);
+    assert_eq!(answer_of_who_was_left::<false>().await, expected);
 }
