@@ -14,7 +14,9 @@ use tonic_types::StatusExt;
 
 use crate::scene::{Server, clock, gate, gate_on};
 
-async fn server<S: Store + 'static>(layer: RateLimitLayer<S>) -> (Server, HealthClient<Channel>) {
+pub(crate) async fn server<S: Store + 'static>(
+    layer: RateLimitLayer<S>,
+) -> (Server, HealthClient<Channel>) {
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::run(move |listener| async move {
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
@@ -27,7 +29,7 @@ async fn server<S: Store + 'static>(layer: RateLimitLayer<S>) -> (Server, Health
     (server, client)
 }
 
-async fn ask(client: &mut HealthClient<Channel>, tenant: &str) -> Result<(), Status> {
+pub(crate) async fn ask(client: &mut HealthClient<Channel>, tenant: &str) -> Result<(), Status> {
     let mut request = Request::new(HealthCheckRequest::default());
     request.metadata_mut().insert("tenant", MetadataValue::try_from(tenant).unwrap());
     client.check(request).await.map(|_| ())
