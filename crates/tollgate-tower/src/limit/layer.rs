@@ -187,8 +187,8 @@ impl<S: Store + 'static> RateLimitLayer<S> {
     }
 
     /// Refuses every request as a gRPC call. Without this those are that are `POST`ed over HTTP/2 with
-    /// gRPC's content type; calls that something has translated, gRPC-Web's behind tonic's layer for
-    /// them say, may come otherwise.
+    /// gRPC's content type; those that something further out has translated, such as tonic's layer for
+    /// gRPC-Web, may come otherwise.
     pub fn grpc(self) -> Self {
         self.with(|guard| guard.protocol = Some(Protocol::Grpc))
     }
