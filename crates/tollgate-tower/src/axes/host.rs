@@ -2,7 +2,7 @@
 
 use http::header::HOST;
 
-use super::{Value, escaped};
+use super::source::{Value, escaped};
 use crate::head::Head;
 
 /// The host a request is for, without its port and the dot at its end.
