@@ -544,6 +544,12 @@ mod tests {
             holder.expect("homes that overflow are full")
         }
 
+        /// In which slot of its home a key is.
+        fn place(&self, key: &str) -> Option<usize> {
+            let Found { fingerprint, line } = self.find(key);
+            line.find(fingerprint).map(|(place, _)| place)
+        }
+
         fn has_its_own(&self, key: &str) -> bool {
             let Found { fingerprint, line } = self.find(key);
             line.own(fingerprint).fingerprint() == fingerprint
@@ -576,17 +582,46 @@ mod tests {
         let crowd = Crowd::new();
         let (mut settled, mut in_turn) = (0, 0);
         for key in &crowd.keys {
+            let before = crowd.place(key);
             crowd.take(key);
             let holder = crowd.holder(key);
             settled += usize::from(holder == key);
-            if holder != key && crowd.is_home(key) {
+            if holder != key && before.is_some() {
                 // It took from where it was, and left everybody else there too.
                 assert!(crowd.has_its_own(holder), "{key} gave way to {holder}");
+                assert_eq!(crowd.place(key), before, "{key}");
                 in_turn += 1;
             }
         }
         assert!(settled > 1_400, "of 2000 keys {settled} got their own slots");
         assert!(in_turn > 100, "of 2000 keys {in_turn} found theirs taken");
+        crowd.keys.iter().for_each(|key| assert_eq!(crowd.left(key), 999_998, "{key}"));
+
+        // Who had it by right is gone, and only the next to take is there for the slot.
+        let waits = |key: &&String| crowd.is_home(key) && !crowd.has_its_own(key);
+        let key = crowd.keys.iter().find(waits).expect("a key that found its slot taken");
+        crowd.store.reset(crowd.holder(key), crowd.meter);
+        assert!(!crowd.has_its_own(key));
+        crowd.take(key);
+        assert!(crowd.has_its_own(key));
+    }
+
+    /// Only secrets nobody draws would lead so many to one home. None may be lost there all the same.
+    #[test]
+    fn a_home_of_hundreds_of_keys_loses_none() {
+        let mut crowd = Crowd::new();
+        crowd.store = MemoryStore::builder().build_with_clock(ManualClock::at_secs(1_000_000));
+        let name = |key: &String| crowd.find(key).fingerprint.low >> 32 & 0x3ff;
+        let names = (0..).map(|user| format!("user:{user}"));
+        crowd.keys = names.filter(|key| name(key) == 7).take(600).collect();
+        crowd.keys.iter().for_each(|key| crowd.take(key));
+        assert_eq!(crowd.store.keys(), crowd.keys.len());
+        let line = crowd.find(&crowd.keys[0]).line;
+        assert!(crowd.keys.iter().all(|key| ptr::eq(crowd.find(key).line, line)));
+        for key in &crowd.keys {
+            assert_eq!(crowd.left(key), 999_999, "{key}");
+            crowd.take(key);
+        }
         crowd.keys.iter().for_each(|key| assert_eq!(crowd.left(key), 999_998, "{key}"));
     }
 
