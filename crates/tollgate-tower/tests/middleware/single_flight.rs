@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::Path;
-use axum::routing::get;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
@@ -19,7 +16,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tollgate_tower::SingleFlightLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
-use crate::scene::{Reply, Server, plain, send, with_headers};
+use crate::scene::{Reply, plain, send};
 
 /// An expensive service: it counts its calls and answers when it is let.
 #[derive(Clone)]
@@ -117,35 +114,81 @@ async fn identical_requests_in_flight_share_one_call() {
     assert_eq!(texts(ask(&service, 1).await).await, ["call 2"]);
 }
 
-#[tokio::test]
-async fn different_and_personal_requests_do_not_share() {
+/// How many calls are made for requests that are all in flight before any is answered.
+async fn calls_for(requests: Vec<Request<Body>>) -> usize {
     let expensive = Expensive::new();
-    expensive.let_go.add_permits(100);
-    let handler = {
-        let expensive = expensive.clone();
-        move |_: Path<String>| async move { expensive.work().await.to_string() }
-    };
-    let app = Router::new()
-        .route("/{any}", get(handler.clone()).post(handler))
-        .layer(SingleFlightLayer::by_address());
-    let server = Server::start(app).await;
-    let post = {
-        let mut request = with_headers("/a", &[]);
-        *request.method_mut() = http::Method::POST;
-        request
-    };
-    let (one, two, three, four, five, six, seven) = tokio::join!(
-        server.send(with_headers("/a", &[("authorization", "Bearer ann")])),
-        server.send(with_headers("/a", &[("authorization", "Bearer bob")])),
-        server.send(with_headers("/a", &[("cookie", "sid=1")])),
-        server.send(post),
-        server.send(with_headers("/b", &[])),
-        server.send(with_headers("/b", &[("x-api-key", "ann")])),
-        server.send(with_headers("/b", &[("if-modified-since", "Wed, 18 May 2033 03:33:20 GMT")])),
-    );
-    let mut answers = [one, two, three, four, five, six, seven].map(|reply| reply.text);
-    answers.sort();
-    assert_eq!(answers, ["1", "2", "3", "4", "5", "6", "7"]);
+    let service = behind(SingleFlightLayer::by_address(), &expensive, numbered);
+    let asked: Vec<_> =
+        requests.into_iter().map(|r| tokio::spawn(service.clone().oneshot(r))).collect();
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    let calls = expensive.calls();
+    expensive.let_go.add_permits(calls);
+    for answer in asked {
+        let Ok(_) = answer.await.unwrap();
+    }
+    assert_eq!(expensive.calls(), calls, "nobody calls after all");
+    calls
+}
+
+fn with_header(name: &str, value: &str) -> Request<Body> {
+    Request::builder().uri("/report").header(name, value).body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn personal_requests_do_not_share_though_they_are_identical() {
+    for name in [
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "x-api-key",
+        "api-key",
+        "x-auth-token",
+        "range",
+        "if-match",
+        "if-modified-since",
+        "if-range",
+        "if-unmodified-since",
+        "origin",
+        "upgrade",
+    ] {
+        assert_eq!(
+            calls_for(vec![with_header(name, "a"), with_header(name, "a")]).await,
+            2,
+            "{name}"
+        );
+    }
+    assert_eq!(calls_for(vec![with_header("x-other", "a"), with_header("x-other", "b")]).await, 1);
+}
+
+#[tokio::test]
+async fn only_requests_without_effects_share() {
+    for (method, calls) in [("GET", 1), ("HEAD", 1), ("POST", 2), ("PUT", 2), ("DELETE", 2)] {
+        let request =
+            || Request::builder().method(method).uri("/report").body(Body::empty()).unwrap();
+        assert_eq!(calls_for(vec![request(), request()]).await, calls, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_may_be_answered_differently_do_not_share() {
+    for name in ["host", "accept", "accept-encoding", "accept-language", "if-none-match"] {
+        let asked =
+            |values: [&str; 2]| calls_for(values.map(|value| with_header(name, value)).into());
+        assert_eq!(asked(["a", "a"]).await, 1, "{name}");
+        assert_eq!(asked(["a", "b"]).await, 2, "{name}");
+        let one = with_header(name, "a");
+        assert_eq!(calls_for(vec![one, plain("/report")]).await, 2, "{name}, or none");
+    }
+    // A field that is there twice is not the same as either.
+    let mut twice = with_header("accept", "b");
+    twice.headers_mut().append("accept", HeaderValue::from_static("a"));
+    assert_eq!(calls_for(vec![with_header("accept", "b"), twice]).await, 2);
+    assert_eq!(calls_for(vec![plain("/a"), plain("/b"), plain("/a?c")]).await, 3);
+    let mut head = plain("/a");
+    *head.method_mut() = Method::HEAD;
+    assert_eq!(calls_for(vec![plain("/a"), head]).await, 2);
 }
 
 #[tokio::test]
@@ -218,7 +261,18 @@ async fn what_is_too_long_or_sets_a_cookie_is_the_leaders_alone() {
         response.headers_mut().insert("vary", HeaderValue::from_static("accept, x-tenant"));
         response
     };
-    for answer in [long as fn(usize) -> _, cookie, private, varied] {
+    let no_store = |call: usize| {
+        let mut response = numbered(call);
+        response.headers_mut().insert("cache-control", HeaderValue::from_static("No-Store"));
+        response
+    };
+    let events = |call: usize| {
+        let mut response = numbered(call);
+        let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
+        response.headers_mut().insert("content-type", kind);
+        response
+    };
+    for answer in [long as fn(usize) -> _, cookie, private, varied, no_store, events] {
         let expensive = Expensive::new();
         let layer = SingleFlightLayer::by_address().max_body(99);
         let service = behind(layer, &expensive, answer);
