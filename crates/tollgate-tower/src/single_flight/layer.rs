@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::header::{
-    AUTHORIZATION, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_RANGE, IF_UNMODIFIED_SINCE, ORIGIN,
-    PROXY_AUTHORIZATION, RANGE, UPGRADE,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_RANGE,
+    IF_UNMODIFIED_SINCE, ORIGIN, PROXY_AUTHORIZATION, RANGE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Uri};
 use tower_layer::Layer;
 
 use super::flights::Flights;
@@ -23,8 +23,9 @@ const MAX_FLIGHTS: usize = 1_024;
 /// What makes two requests different though they ask for the same address.
 ///
 /// Credentials have many names; those that are common are here, and answers that are somebody's own
-/// are not shared either (see `future.rs`).
-const PERSONAL: [HeaderName; 13] = [
+/// are not shared either (see `future.rs`). Neither are requests that bring a body, which nobody looks
+/// into.
+const PERSONAL: [HeaderName; 16] = [
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
     COOKIE,
@@ -38,6 +39,9 @@ const PERSONAL: [HeaderName; 13] = [
     IF_UNMODIFIED_SINCE,
     ORIGIN,
     UPGRADE,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    TRANSFER_ENCODING,
 ];
 
 /// What an answer may be negotiated by.
@@ -48,6 +52,10 @@ pub(super) const NEGOTIATED: [&str; 5] =
 pub(super) type KeyOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
 /// Lets identical requests in flight share one call.
+///
+/// A layer and its clones share calls, whatever they are put around: routes of one service, or places
+/// where it is nested. Services that answer the same address differently, on two ports of a process,
+/// need a layer made anew for each.
 ///
 /// ```
 /// use tollgate_tower::SingleFlightLayer;
@@ -68,17 +76,21 @@ impl SingleFlightLayer {
     /// Requests with the same key are the same; those without one are left alone.
     ///
     /// Everybody gets the leader's answer, so the key must hold all that the answer depends on: who
-    /// asks, if it is for them. And only what has no effects may be shared.
+    /// asks, if it is for them. And only what has no effects may be shared. Where axum nests a router,
+    /// `uri` is what is left of the address inside; the whole is in the extension
+    /// `axum::extract::OriginalUri`.
     pub fn new(key_of: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         let flights = Arc::new(Flights::new(MAX_FLIGHTS));
         Self { key_of: Arc::new(key_of), flights, max_body: MAX_BODY }
     }
 
     /// `GET` and `HEAD` requests for the same address are the same, unless they carry credentials
-    /// (`Authorization`, a cookie, `X-Api-Key` and the like), a range, a condition or an origin.
-    /// `Accept` and its kin tell them apart too. Credentials of another name make an answer
-    /// personal that this cannot know of: use [`new`](SingleFlightLayer::new) with a key that holds
-    /// them, or answer with `Cache-Control: private`.
+    /// (`Authorization`, a cookie, `X-Api-Key` and the like), a range, a condition, an origin or a
+    /// body. `Accept` and its kin tell them apart too. The address is the whole one, as the client
+    /// sent it, also inside a router that axum nests (with the feature `axum`), and what was made of
+    /// it since. Credentials of another name make an answer personal that this cannot know of, and so
+    /// do a client's address and its certificate: use [`new`](SingleFlightLayer::new) with a key that
+    /// holds them, or answer with `Cache-Control: private`.
     pub fn by_address() -> Self {
         Self::new(address)
     }
@@ -102,6 +114,10 @@ fn address(request: &Parts) -> Option<String> {
         return None;
     }
     let mut key = format!("{} {}", request.method, request.uri);
+    // Both, for a layer further out may have sent on two requests for one address to two places.
+    if let Some(sent) = sent_uri(request).filter(|sent| **sent != request.uri) {
+        key.push_str(&format!("\n{sent}"));
+    }
     for name in NEGOTIATED {
         for value in request.headers.get_all(name) {
             // No value holds a line feed, so none can pass for another field.
@@ -109,6 +125,17 @@ fn address(request: &Parts) -> Option<String> {
         }
     }
     Some(key)
+}
+
+/// The address as it was sent: axum hands a nested router what is left of it.
+#[cfg(feature = "axum")]
+fn sent_uri(request: &Parts) -> Option<&Uri> {
+    request.extensions.get::<axum::extract::OriginalUri>().map(|sent| &sent.0)
+}
+
+#[cfg(not(feature = "axum"))]
+fn sent_uri(_: &Parts) -> Option<&Uri> {
+    None
 }
 
 impl<T> Layer<T> for SingleFlightLayer {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use axum::Router;
 use axum::body::Body;
+use axum::extract::OriginalUri;
+use axum::routing::get;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
@@ -152,6 +155,9 @@ async fn personal_requests_do_not_share_though_they_are_identical() {
         "if-unmodified-since",
         "origin",
         "upgrade",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
     ] {
         assert_eq!(
             calls_for(vec![with_header(name, "a"), with_header(name, "a")]).await,
@@ -189,6 +195,54 @@ async fn requests_that_may_be_answered_differently_do_not_share() {
     let mut head = plain("/a");
     *head.method_mut() = Method::HEAD;
     assert_eq!(calls_for(vec![plain("/a"), head]).await, 2);
+}
+
+/// A router strips what it nests by, and so `/tenants/acme/report` and `/tenants/globex/report` both
+/// come to `/report`: one tenant was handed the other's.
+#[tokio::test]
+async fn routers_inside_routers_are_told_apart() {
+    let expensive = Expensive::new();
+    let report = {
+        let expensive = expensive.clone();
+        move |OriginalUri(sent): OriginalUri| async move {
+            expensive.work().await;
+            sent.to_string()
+        }
+    };
+    let layer = SingleFlightLayer::by_address();
+    let inner = Router::new().route("/report", get(report)).layer(layer);
+    let tenants = Router::new().nest("/tenants/{tenant}", inner.clone());
+    let app = tenants.nest("/v1", inner.clone()).nest("/v2", Router::new().nest("/v1", inner));
+    let app = app.with_state(());
+    let paths = ["/tenants/acme/report", "/tenants/globex/report", "/v1/report", "/v2/v1/report"];
+    let ask = |path: &'static str| {
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, plain(path)).await })
+    };
+    let asked: Vec<_> = paths.into_iter().chain(paths).map(|path| (path, ask(path))).collect();
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    assert_eq!(expensive.calls(), paths.len(), "one for each, and one only");
+    expensive.let_go.add_permits(paths.len());
+    for (path, reply) in asked {
+        assert_eq!(reply.await.unwrap().text, path);
+    }
+}
+
+#[tokio::test]
+async fn what_a_layer_further_out_made_of_an_address_counts_too() {
+    let expensive = Expensive::new();
+    let service = behind(SingleFlightLayer::by_address(), &expensive, numbered);
+    for (sent, made) in [("/report", "/acme/report"), ("/report", "/globex/report")] {
+        let mut request = plain(made);
+        request.extensions_mut().insert(OriginalUri(sent.parse().unwrap()));
+        tokio::spawn(service.clone().oneshot(request));
+    }
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    assert_eq!(expensive.calls(), 2);
 }
 
 #[tokio::test]
