@@ -14,8 +14,9 @@
 //!
 //! - A leader that goes away (its client hung up) or fails leaves the call to one of its followers.
 //! - An answer that sets a cookie, or whose body is longer than
-//!   [`max_body`](SingleFlightLayer::max_body), breaks off, or has trailers, is the leader's alone, and
-//!   its followers call for themselves.
+//!   [`max_body`](SingleFlightLayer::max_body), takes longer than
+//!   [`longest_read`](SingleFlightLayer::longest_read), breaks off, or has trailers, is the leader's
+//!   alone, and its followers call for themselves.
 //! - Beyond [`max_flights`](SingleFlightLayer::max_flights) different calls under way, requests are
 //!   not looked at and go on.
 

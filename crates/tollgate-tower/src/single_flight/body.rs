@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::sleep;
 
 use crate::body::AnswerBody;
 
@@ -98,23 +100,34 @@ impl<B: Body> fmt::Debug for FlightBody<B> {
 pub(super) enum Read<B: Body> {
     /// With the end.
     Whole(Bytes),
-    /// Before it: too long, broken, or with trailers.
+    /// Before it: too long in bytes or in time, broken, or with trailers.
     Partly(FlightBody<B>),
 }
 
-/// Reads a body up to so many bytes.
-pub(super) async fn read<B: Body<Data = Bytes>>(body: B, most: usize) -> Read<B> {
+/// Reads a body up to so many bytes, and for so long.
+pub(super) async fn read<B: Body<Data = Bytes>>(
+    body: B,
+    most: usize,
+    longest: Duration,
+) -> Read<B> {
     let mut body = Box::pin(body);
+    let mut over = pin!(sleep(longest));
     let mut frames = VecDeque::new();
     let mut length = 0;
-    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
-        let (more, error) = match frame {
-            Ok(frame) => {
+    loop {
+        let next = poll_fn(|context| match body.as_mut().poll_frame(context) {
+            Poll::Ready(frame) => Poll::Ready(Next::Frame(frame)),
+            Poll::Pending => over.as_mut().poll(context).map(|()| Next::Over),
+        });
+        let (more, error) = match next.await {
+            Next::Frame(Some(Ok(frame))) => {
                 let more = frame.data_ref().map(|data| data.len());
                 frames.push_back(frame);
                 (more, None)
             }
-            Err(error) => (None, Some(error)),
+            Next::Frame(Some(Err(error))) => (None, Some(error)),
+            Next::Frame(None) => return Read::Whole(joined(frames, length)),
+            Next::Over => (None, None),
         };
         length += more.unwrap_or(0);
         if more.is_none() || length > most {
@@ -122,7 +135,12 @@ pub(super) async fn read<B: Body<Data = Bytes>>(body: B, most: usize) -> Read<B>
             return Read::Partly(FlightBody { frames, error, rest });
         }
     }
-    Read::Whole(joined(frames, length))
+}
+
+/// What comes next of a body: a frame, its end, or the end of patience.
+enum Next<E> {
+    Frame(Option<Result<Frame<Bytes>, E>>),
+    Over,
 }
 
 /// The data of all frames in one piece.

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::body::{FlightBody, Read, read};
 use super::flights::{Landed, Leader, Role, landing};
-use super::layer::NEGOTIATED;
+use super::layer::{Bounds, NEGOTIATED};
 use super::service::SingleFlight;
 
 /// The answer to a request, once it is there.
@@ -66,7 +66,7 @@ where
             Role::Pass => return alone(&mut service.inner, request).await,
             Role::Lead(leader) => {
                 let answer = service.inner.call(request).await?;
-                return Ok(land(leader, answer, service.max_body).await);
+                return Ok(land(leader, answer, service.bounds).await);
             }
             Role::Follow(flight) => match landing(flight).await {
                 Some(Landed::Shared(shared)) => {
@@ -105,7 +105,11 @@ fn is_for_all(answer: &Parts) -> bool {
     });
     let varies = texts(VARY)
         .any(|name| !NEGOTIATED.iter().any(|known| name.trim().eq_ignore_ascii_case(known)));
-    let endless = texts(CONTENT_TYPE).any(|kind| kind.trim().starts_with("text/event-stream"));
+    // Others show only when their time is up (see `body.rs`).
+    let endless = texts(CONTENT_TYPE).any(|kind| {
+        let name = kind.split(';').next().unwrap_or_default().trim();
+        name.eq_ignore_ascii_case("text/event-stream")
+    });
     let is_own = answer.headers.contains_key(SET_COOKIE) || answer.status.is_informational();
     !(personal || varies || endless || is_own)
 }
@@ -114,14 +118,14 @@ fn is_for_all(answer: &Parts) -> bool {
 async fn land<R: Body<Data = Bytes>>(
     leader: Leader,
     answer: Response<R>,
-    max_body: usize,
+    bounds: Bounds,
 ) -> Response<FlightBody<R>> {
     let (parts, body) = answer.into_parts();
     if !is_for_all(&parts) {
         leader.land(Landed::Alone);
         return Response::from_parts(parts, FlightBody::unread(body));
     }
-    match read(body, max_body).await {
+    match read(body, bounds.max_body, bounds.longest_read).await {
         Read::Whole(bytes) => {
             leader.land(Landed::Shared(Arc::new((parts.clone(), bytes.clone()))));
             Response::from_parts(parts, FlightBody::whole(bytes))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, IF_MATCH, IF_MODIFIED_SINCE, IF_RANGE,
@@ -16,6 +17,10 @@ use super::service::SingleFlight;
 
 /// The longest body shared, unless told otherwise.
 const MAX_BODY: usize = 1 << 20;
+
+/// The longest a body is read before it is handed on unshared, unless told otherwise: what is at hand
+/// comes at once, and whoever asked for a stream without end waits that long for its beginning.
+const LONGEST_READ: Duration = Duration::from_secs(1);
 
 /// The most different calls under way, unless told otherwise.
 const MAX_FLIGHTS: usize = 1_024;
@@ -69,7 +74,14 @@ pub(super) type KeyOf = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 pub struct SingleFlightLayer {
     key_of: Arc<KeyOf>,
     flights: Arc<Flights>,
-    max_body: usize,
+    bounds: Bounds,
+}
+
+/// What of an answer is shared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) max_body: usize,
+    pub(super) longest_read: Duration,
 }
 
 impl SingleFlightLayer {
@@ -81,7 +93,8 @@ impl SingleFlightLayer {
     /// `axum::extract::OriginalUri`.
     pub fn new(key_of: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         let flights = Arc::new(Flights::new(MAX_FLIGHTS));
-        Self { key_of: Arc::new(key_of), flights, max_body: MAX_BODY }
+        let bounds = Bounds { max_body: MAX_BODY, longest_read: LONGEST_READ };
+        Self { key_of: Arc::new(key_of), flights, bounds }
     }
 
     /// `GET` and `HEAD` requests for the same address are the same, unless they carry credentials
@@ -96,8 +109,17 @@ impl SingleFlightLayer {
     }
 
     /// Shares bodies up to so many bytes; a megabyte unless told otherwise.
-    pub fn max_body(self, bytes: usize) -> Self {
-        Self { max_body: bytes, ..self }
+    pub fn max_body(mut self, bytes: usize) -> Self {
+        self.bounds.max_body = bytes;
+        self
+    }
+
+    /// Shares bodies that end within so long of their head; a second unless told otherwise. Then the
+    /// leader is handed its head, what has come of its body and what follows, and the others call for
+    /// themselves. So a stream without end is late by that long; better leave its route out.
+    pub fn longest_read(mut self, longest: Duration) -> Self {
+        self.bounds.longest_read = longest;
+        self
     }
 
     /// Keeps at most so many different calls in mind; 1024 unless told otherwise. Clones made before
@@ -146,15 +168,13 @@ impl<T> Layer<T> for SingleFlightLayer {
             inner,
             key_of: Arc::clone(&self.key_of),
             flights: Arc::clone(&self.flights),
-            max_body: self.max_body,
+            bounds: self.bounds,
         }
     }
 }
 
 impl fmt::Debug for SingleFlightLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SingleFlightLayer")
-            .field("max_body", &self.max_body)
-            .finish_non_exhaustive()
+        f.debug_struct("SingleFlightLayer").field("bounds", &self.bounds).finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::body::FlightBody;
 use super::flights::Flights;
 use super::future::{ResponseFuture, fly};
-use super::layer::KeyOf;
+use super::layer::{Bounds, KeyOf};
 
 /// A service whose identical requests share a call. Made by
 /// [`SingleFlightLayer`](super::SingleFlightLayer).
@@ -22,7 +22,7 @@ pub struct SingleFlight<T> {
     pub(super) inner: T,
     pub(super) key_of: Arc<KeyOf>,
     pub(super) flights: Arc<Flights>,
-    pub(super) max_body: usize,
+    pub(super) bounds: Bounds,
 }
 
 impl<T, B, R> Service<Request<B>> for SingleFlight<T>

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -14,8 +15,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::ReceiverStream;
 use tollgate_tower::SingleFlightLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -390,6 +393,69 @@ async fn bodies_that_break_off_or_have_trailers_reach_the_leader_as_they_are() {
         frames.push(frame.map(|frame| frame.into_data().unwrap()).map_err(|e| e.to_string()));
     }
     assert_eq!(frames, [Ok("a".into()), Ok("b".into()), Err("cut".to_owned())]);
+}
+
+/// JSON lines without end, one every 200 ms, that say which call they answer.
+fn lines_without_end(call: usize) -> Response<Body> {
+    let (send, lines) = mpsc::channel(1);
+    tokio::spawn(async move {
+        for line in 0.. {
+            sleep(Duration::from_millis(200)).await;
+            if send.send(Ok::<_, Infallible>(format!("{call}:{line}\n"))).await.is_err() {
+                return;
+            }
+        }
+    });
+    let lines = Body::from_stream(ReceiverStream::new(lines));
+    Response::builder().header("x-call", call).body(lines).unwrap()
+}
+
+/// Neither the leader nor anybody else got as much as the head.
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_end_is_handed_on_when_its_time_is_up() {
+    let bounded = SingleFlightLayer::by_address().longest_read(Duration::from_millis(500));
+    for (layer, longest) in [(SingleFlightLayer::by_address(), 1_000), (bounded, 500)] {
+        let expensive = Expensive::new();
+        expensive.let_go.add_permits(100);
+        let service = behind(layer, &expensive, lines_without_end);
+        let start = Instant::now();
+        let asked = [(); 3].map(|()| tokio::spawn(service.clone().oneshot(plain("/report"))));
+        let mut answers = Vec::new();
+        for answer in asked {
+            let Ok(answer) = answer.await.unwrap();
+            answers.push(answer);
+        }
+        let late = start.elapsed().as_millis();
+        assert!((longest..longest + 5).contains(&late), "{late} ms until the heads were there");
+        assert_eq!(expensive.calls(), 3, "each has a stream of its own");
+        for answer in answers {
+            let call = answer.headers()["x-call"].to_str().unwrap().to_owned();
+            let mut body = answer.into_body();
+            for line in 0..10 {
+                let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+                let expected = format!("{call}:{line}\n");
+                assert_eq!(data, expected, "what was read ahead, and what follows");
+            }
+        }
+    }
+}
+
+/// However slowly it comes: what ends in time is shared.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_ends_in_time_is_shared() {
+    let expensive = Expensive::new();
+    expensive.let_go.add_permits(1);
+    let service = behind(SingleFlightLayer::by_address(), &expensive, |_| {
+        let (send, lines) = mpsc::channel(1);
+        tokio::spawn(async move {
+            for line in ["a", "b", "c", "d"] {
+                sleep(Duration::from_millis(240)).await;
+                let _ = send.send(Ok::<_, Infallible>(line)).await;
+            }
+        });
+        Response::new(Body::from_stream(ReceiverStream::new(lines)))
+    });
+    assert_eq!(texts(ask(&service, 3).await).await, ["abcd"; 3]);
 }
 
 #[tokio::test]
