@@ -12,7 +12,9 @@
 //! GET /report (later) ──▶ leads …
 //! ```
 //!
-//! - A leader that goes away (its client hung up) or fails leaves the call to one of its followers.
+//! - A leader that goes away (its client hung up) or fails leaves the call to one of its followers, and
+//!   the others follow that one. An answer of 500 or above is such a failure, unless
+//!   [failures are shared](SingleFlightLayer::share_failures).
 //! - An answer that sets a cookie, or whose body is longer than
 //!   [`max_body`](SingleFlightLayer::max_body), takes longer than
 //!   [`longest_read`](SingleFlightLayer::longest_read), breaks off, or has trailers, is the leader's

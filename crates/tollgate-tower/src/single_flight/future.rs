@@ -121,6 +121,12 @@ async fn land<R: Body<Data = Bytes>>(
     bounds: Bounds,
 ) -> Response<FlightBody<R>> {
     let (parts, body) = answer.into_parts();
+    if parts.status.is_server_error() && !bounds.failures {
+        // As if it had not answered: one of the others makes the call, and the rest wait for that one.
+        // If they all made it at once, whoever fails for having too much to do would get all of it.
+        drop(leader);
+        return Response::from_parts(parts, FlightBody::unread(body));
+    }
     if !is_for_all(&parts) {
         leader.land(Landed::Alone);
         return Response::from_parts(parts, FlightBody::unread(body));

@@ -82,6 +82,8 @@ pub struct SingleFlightLayer {
 pub(super) struct Bounds {
     pub(super) max_body: usize,
     pub(super) longest_read: Duration,
+    // Whether answers of the service that it failed are.
+    pub(super) failures: bool,
 }
 
 impl SingleFlightLayer {
@@ -93,7 +95,7 @@ impl SingleFlightLayer {
     /// `axum::extract::OriginalUri`.
     pub fn new(key_of: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         let flights = Arc::new(Flights::new(MAX_FLIGHTS));
-        let bounds = Bounds { max_body: MAX_BODY, longest_read: LONGEST_READ };
+        let bounds = Bounds { max_body: MAX_BODY, longest_read: LONGEST_READ, failures: false };
         Self { key_of: Arc::new(key_of), flights, bounds }
     }
 
@@ -119,6 +121,16 @@ impl SingleFlightLayer {
     /// themselves. So a stream without end is late by that long; better leave its route out.
     pub fn longest_read(mut self, longest: Duration) -> Self {
         self.bounds.longest_read = longest;
+        self
+    }
+
+    /// Shares answers of 500 and above too, which otherwise are their leaders' alone.
+    ///
+    /// Without this each failure leaves the call to the next who waits, one after another, so that a
+    /// service in trouble is asked once at a time; but where it takes long to fail, the last waits for
+    /// all before. With it they fail together.
+    pub fn share_failures(mut self) -> Self {
+        self.bounds.failures = true;
         self
     }
 

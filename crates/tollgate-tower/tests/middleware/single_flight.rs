@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::OriginalUri;
 use axum::routing::get;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, mpsc};
@@ -297,6 +297,45 @@ async fn a_leaders_error_is_its_own() {
         }
     }
     assert_eq!((errors, expensive.calls()), (1, 2));
+}
+
+fn failing_at_first(call: usize) -> Response<Body> {
+    let mut response = numbered(call);
+    *response.status_mut() = match call {
+        1 => StatusCode::INTERNAL_SERVER_ERROR,
+        2 => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::NOT_FOUND,
+    };
+    response
+}
+
+/// In axum services do not fail, they answer that they did.
+#[tokio::test]
+async fn an_answer_that_the_service_failed_is_the_leaders_and_one_other_calls() {
+    let expensive = Expensive::new();
+    let service = behind(SingleFlightLayer::by_address(), &expensive, failing_at_first);
+    let asked = ask(&service, 5).await;
+    for calls in 1..=3 {
+        assert_eq!(expensive.calls(), calls, "one after another");
+        expensive.let_go.add_permits(1);
+        for _ in 0..3 {
+            yield_now().await;
+        }
+    }
+    assert_eq!(expensive.calls(), 3, "not found is an answer like any other");
+    let mut texts = texts(asked).await;
+    texts.sort();
+    assert_eq!(texts, ["call 1", "call 2", "call 3", "call 3", "call 3"]);
+}
+
+#[tokio::test]
+async fn failures_are_shared_where_that_is_said() {
+    let expensive = Expensive::new();
+    let layer = SingleFlightLayer::by_address().share_failures();
+    let service = behind(layer, &expensive, failing_at_first);
+    let asked = ask(&service, 5).await;
+    expensive.let_go.add_permits(5);
+    assert_eq!(texts(asked).await, ["call 1"; 5]);
 }
 
 #[tokio::test]
