@@ -6,6 +6,7 @@
 
 mod error;
 mod future;
+mod host;
 mod layer;
 mod pause;
 mod service;

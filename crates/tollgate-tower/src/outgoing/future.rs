@@ -13,9 +13,9 @@ use tollgate::{Micros, Store};
 use tower_service::Service;
 
 use super::error::CallError;
+use super::host::host;
 use super::layer::Desk;
 use super::vendor;
-use crate::axes;
 use crate::reception::{Passage, Patience};
 use crate::refusal::Cause;
 
@@ -58,7 +58,7 @@ where
     S: Store + 'static,
 {
     let (parts, body) = request.into_parts();
-    let host = axes::host(&parts).unwrap_or_default().to_owned();
+    let host = host(&parts).unwrap_or_default().into_owned();
     let start = Instant::now();
     // Before its turn, so that a pause is no queue of calls that all go at its end; and after it,
     // for the vendor may have asked for one meanwhile.

@@ -118,6 +118,31 @@ async fn a_vendor_that_asks_to_be_left_alone_is() {
     assert_eq!(ask("a").await, (200, 18), "and nothing remaining is a refusal in advance");
 }
 
+/// `http://LOCALHOST` was called while `localhost` was to be left alone.
+#[tokio::test(start_paused = true)]
+async fn a_vendor_is_left_alone_and_counted_however_its_name_is_written() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&made);
+    let client = vendor(layer("2/9s"), move || {
+        let builder = Response::builder();
+        let builder = match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => builder.status(StatusCode::TOO_MANY_REQUESTS).header("retry-after", "2"),
+            _ => builder,
+        };
+        builder.body(Body::empty()).unwrap()
+    });
+    let start = Instant::now();
+    let mut named = plain("/");
+    named.headers_mut().insert("host", "Api.example.com:443".parse().unwrap());
+    let hosts = ["api.example.com", "API.example.com.", "api.example.com:443"].map(call);
+    let mut made = Vec::new();
+    for request in hosts.into_iter().chain([named]) {
+        client.clone().oneshot(request).await.unwrap();
+        made.push(start.elapsed().as_secs());
+    }
+    assert_eq!(made, [0, 2, 9, 11], "a pause, and two in any nine seconds");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pause_beyond_the_longest_wait_fails_at_once_and_waiters_are_bounded() {
     let answer = || {
