@@ -35,15 +35,15 @@ impl<E: fmt::Display> fmt::Display for CallError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFarAway { retry: Retry::After(wait) } => {
-                write!(f, "make the call: its turn would come only in {wait}")
+                write!(f, "get a turn to call in time: it would come only in {wait}")
             }
             Self::TooFarAway { retry: Retry::Never } => {
-                f.write_str("make the call: it costs more than is ever allowed at once")
+                f.write_str("get a turn to call: it costs more than is ever allowed at once")
             }
             Self::TooFarAway { retry: Retry::Now } => {
-                f.write_str("make the call: it is not admitted")
+                f.write_str("get a turn to call: the policy refuses it")
             }
-            Self::Crowded => f.write_str("make the call: too many are waiting"),
+            Self::Crowded => f.write_str("get a turn to call: too many are waiting"),
             Self::Inner(error) => error.fmt(f),
         }
     }

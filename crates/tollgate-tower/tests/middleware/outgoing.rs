@@ -86,7 +86,7 @@ async fn a_call_whose_turn_is_too_far_away_is_not_made() {
     let error = client.clone().oneshot(call("a")).await.unwrap_err();
     assert!(start.elapsed().is_zero(), "there is no point in waiting for that");
     assert!(!error.was_made());
-    assert_eq!(error.to_string(), "make the call: its turn would come only in 60s");
+    assert_eq!(error.to_string(), "get a turn to call in time: it would come only in 60s");
     let mut greedy = call("b");
     greedy.headers_mut().insert("x", "y".parse().unwrap());
     let error = client.oneshot(greedy).await.unwrap_err();
@@ -156,13 +156,13 @@ async fn a_pause_beyond_the_longest_wait_fails_at_once_and_waiters_are_bounded()
     yield_now().await;
     assert_eq!(layer.held(), 1);
     let crowded = client.clone().oneshot(call("a")).await.unwrap_err();
-    assert!(matches!(crowded, CallError::Crowded), "{crowded}");
+    assert_eq!(crowded.to_string(), "get a turn to call: too many are waiting");
     waiting.abort();
     let _ = waiting.await;
     assert_eq!(layer.held(), 0);
     let impatient = vendor(layer.longest_wait(Duration::from_secs(19)), answer);
     let error = impatient.oneshot(call("a")).await.unwrap_err();
-    assert_eq!(error.to_string(), "make the call: its turn would come only in 20s");
+    assert_eq!(error.to_string(), "get a turn to call in time: it would come only in 20s");
 }
 
 /// A vendor over loopback that counts its calls and allows three.
