@@ -60,20 +60,24 @@ where
     let (parts, body) = request.into_parts();
     let host = host(&parts).unwrap_or_default().into_owned();
     let start = Instant::now();
-    // Before its turn, so that a pause is no queue of calls that all go at its end; and after it,
-    // for the vendor may have asked for one meanwhile.
-    desk.sit_out(&host, start).await.map_err(TurnedAway::into_error)?;
-    let patience = Patience::UpTo(desk.time_left(start));
-    let admission = match desk.reception.ask(&parts, None, patience).await {
-        Passage::Pass(admission) => admission,
-        Passage::Refuse(_, Cause::Crowded) => return Err(CallError::Crowded),
-        Passage::Refuse(admission, _) => {
-            return Err(CallError::TooFarAway { retry: admission.retry() });
+    loop {
+        // Before its turn, so that a pause is no queue of calls that all go at its end.
+        desk.sit_out(&host, start).await.map_err(TurnedAway::into_error)?;
+        desk.look_ahead(&parts, start).await.map_err(TurnedAway::into_error)?;
+        let patience = Patience::UpTo(desk.time_left(start));
+        let admission = match desk.reception.ask(&parts, None, patience).await {
+            Passage::Pass(admission) => admission,
+            Passage::Refuse(_, Cause::Crowded) => return Err(CallError::Crowded),
+            Passage::Refuse(admission, _) => {
+                return Err(CallError::TooFarAway { retry: admission.retry() });
+            }
+        };
+        if desk.pauses.left(&host).is_none() {
+            break;
         }
-    };
-    if let Err(reason) = desk.sit_out(&host, start).await {
+        // The vendor has asked for one meanwhile. All whose turns fall into it need others, or they
+        // would go at its end at once.
         desk.reception.give_back(&parts, &admission).await;
-        return Err(reason.into_error());
     }
     let answer = inner.call(Request::from_parts(parts, body)).await;
     let response = answer.map_err(CallError::Inner)?;
@@ -83,9 +87,9 @@ where
     Ok(response)
 }
 
-/// Why a call does not wait for the end of a pause.
-enum TurnedAway {
-    /// It comes too late, in so long.
+/// Why a call does not wait.
+pub(super) enum TurnedAway {
+    /// The end of a pause, or its turn, comes too late, in so long.
     Until(Duration),
     /// Too many wait already.
     Crowded,
@@ -101,7 +105,7 @@ impl TurnedAway {
 }
 
 impl<S: Store + 'static> Desk<S> {
-    fn time_left(&self, start: Instant) -> Micros {
+    pub(super) fn time_left(&self, start: Instant) -> Micros {
         let waited = Micros::from(start.elapsed());
         Micros::new(self.longest_wait.get().saturating_sub(waited.get()))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::policy::{PolicyErrors, Quotas};
-use tollgate::{Cost, Gate, MemoryStore, Micros, Missing, Policy, Rule, Store};
+use tollgate::{Algorithm, Cost, Gate, MemoryStore, Micros, Missing, Policy, Quota, Rule, Store};
 use tower_layer::Layer;
 
 use super::host::host;
@@ -17,6 +17,9 @@ use crate::reception::Reception;
 
 /// The longest a call waits, unless told otherwise: that long, and people have gone.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// As long as a queue is let become: nobody waits for a day.
+const LONGEST_QUEUE: Micros = Micros::from_secs(86_400);
 
 /// Limits the calls of the clients it wraps.
 ///
@@ -42,14 +45,42 @@ pub(super) struct Desk<S> {
 impl OutgoingLayer {
     /// So much for every host called, in memory.
     ///
+    /// One quota is a queue, a leaky bucket: of `60/min` a call goes every second, in the order they
+    /// were made in, and none whose turn is further away than the [longest
+    /// wait](Self::longest_wait). However they come, no span of a period holds more of them than the
+    /// quota, give or take those few that a timer or the network brings some milliseconds closer
+    /// together: stay a little below a cap that is strict. A call of several units goes when its turn
+    /// comes and keeps the next waiting for as long, so counted in units it may be one call's more. A
+    /// burst of the quota changes nothing.
+    ///
+    /// Several quotas, as `10/s; 1000/day`, have no one pace: each is kept by a sliding log. Calls go
+    /// at once while they fit, no span of a period ever holds more, and those that wait do so in no
+    /// order. To have that of a single quota, or any other algorithm, make a rule of it, as this does,
+    /// and a layer of its [gate](Self::new).
+    ///
     /// # Errors
     ///
     /// When the quota is none.
     pub fn per_host(quota: impl Into<Quotas>) -> Result<Self, PolicyErrors> {
-        let rule = Rule::new("per-host").by("host").quota(quota).missing(Missing::Share);
+        let rule = Rule::new("per-host").by("host").missing(Missing::Share);
+        let quotas = quota.into();
+        let rule = match quotas.parsed() {
+            Ok([quota]) => rule.quota(queue(*quota)).algorithm(Algorithm::LeakyBucket),
+            _ => rule.quota(quotas).algorithm(Algorithm::SlidingLog),
+        };
         let policy = Policy::builder().rule(rule).build()?;
         Ok(Self::new(Gate::new(policy, MemoryStore::new())))
     }
+}
+
+/// The quota with room for all who may wait: how long they do is bounded before they are let into the
+/// queue.
+fn queue(quota: Quota) -> Quota {
+    let periods = LONGEST_QUEUE.get() / quota.period().as_micros();
+    // What arithmetic has room for. A quota without room for itself stays the error it is.
+    let most = (1 << 53) / quota.limit();
+    let burst = quota.limit().saturating_mul(periods).min(most).max(quota.burst());
+    quota.with_burst(burst).unwrap_or(quota)
 }
 
 impl<S: Store + 'static> OutgoingLayer<S> {
