@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -23,15 +23,32 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new().route("/", get(|| async { "served" }));
     tokio::spawn(async move { axum::serve(listener, app).await });
 
-    // The client: no more than five calls in any 200 ms, and none that has to wait for longer than
-    // two seconds.
+    // No more than five calls in any 200 ms, one after another, and none that has to wait for longer
+    // than two seconds.
     let layer = OutgoingLayer::per_host("5/200ms")?.longest_wait(Duration::from_secs(2));
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let client = ServiceBuilder::new().layer(layer).service(client);
-
     let start = Instant::now();
-    for call in 1..=12 {
+
+    // Around a client of hyper's.
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let client = ServiceBuilder::new().layer(layer.clone()).service(client);
+    for call in 1..=6 {
         let request = Request::builder().uri(&vendor).body(Empty::new())?;
+        let answer = client.clone().oneshot(request).await?;
+        println!("call {call} after {:?}: {}", start.elapsed(), answer.status());
+    }
+
+    // Around one of reqwest's, under the same limit: a clone shares it.
+    let client = reqwest::Client::new();
+    let send = move |request: Request<reqwest::Body>| {
+        let client = client.clone();
+        async move {
+            let answer = client.execute(request.try_into()?).await;
+            answer.map(Response::<reqwest::Body>::from)
+        }
+    };
+    let client = ServiceBuilder::new().layer(layer).service_fn(send);
+    for call in 7..=12 {
+        let request = Request::builder().uri(&vendor).body(reqwest::Body::default())?;
         let answer = client.clone().oneshot(request).await?;
         println!("call {call} after {:?}: {}", start.elapsed(), answer.status());
     }
