@@ -20,7 +20,7 @@ mod host;
 mod source;
 
 use address::{AddressText, ShortText};
-pub(crate) use host::find as host;
+pub(crate) use host::spell as spell_host;
 use source::{Detail, Find, LookUp, Source, Value};
 
 /// What stands for the address of whoever's peer nobody has told; proxies spell it so too.

@@ -19,7 +19,6 @@
 
 mod error;
 mod future;
-mod host;
 mod layer;
 mod pause;
 mod service;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use tollgate::gate::Brief;
 use tollgate::{Admission, Cost, Costs, Deferred, Gate, Micros, Resolution, Retry, Store, Subject};
 
-use crate::axes::{Axes, Client, Spelled};
+use crate::axes::{Axes, Client, Found, LookedUp, Spelled};
 use crate::behind::Behind;
 use crate::checks::{Check, Checks};
 use crate::client_ip::{self, ClientIp, PeerFn};
@@ -68,6 +68,14 @@ pub(crate) enum Prompt {
     Hold(Option<Deferred>),
     /// The store, or a function, has to be waited for. Nothing was asked.
     Ask,
+}
+
+/// What a request is decided by, as long as that takes.
+struct Known<'r> {
+    client: Client,
+    found: Found<'r>,
+    looked_up: LookedUp<'r>,
+    costs: Costs<'r>,
 }
 
 /// An admission, and what is to be charged behind it.
@@ -129,20 +137,9 @@ impl<S: Store + 'static> Reception<S> {
         if self.checks.are_early() {
             self.look_early(request);
         }
-        let client = self.client(request);
-        let found = request.parts().map(|parts| self.axes.find_all(parts));
-        let mut spelled = Spelled::new();
-        let mut subject = Subject::new();
-        if self.axes.describe(&mut subject, request, &client) {
-            spelled = self.axes.spell(request);
-        }
-        subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
-        subject.extend(found.iter().flatten().map(|(axis, value)| (*axis, &**value)));
-        let costs = request.parts().map_or_else(Costs::default, |parts| self.costs(parts));
-        if client.is_unknown {
-            self.describe_unknown(&mut subject, &costs);
-        }
-        match self.gate.admit_deferring_now(&subject, &costs, admission) {
+        let (known, mut spelled) = (self.know(request), Spelled::new());
+        let subject = self.subject(request, &known, &mut spelled);
+        match self.gate.admit_deferring_now(&subject, &known.costs, admission) {
             Ok(deferred) => self.follow(admission, deferred),
             Err(_) => Prompt::Ask,
         }
@@ -172,26 +169,14 @@ impl<S: Store + 'static> Reception<S> {
         if first.is_none() && self.checks.are_early() {
             self.look_early(request);
         }
-        let looked_up = self.axes.look_all_up(request).await;
-        let (client, found) = (self.client(request), self.axes.find_all(request));
-        let mut spelled = Spelled::new();
-        let mut subject = Subject::new();
-        if self.axes.describe(&mut subject, request, &client) {
-            spelled = self.axes.spell(request);
-        }
-        subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
-        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
-        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
-        let costs = self.costs(request);
-        if client.is_unknown {
-            self.describe_unknown(&mut subject, &costs);
-        }
+        let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
+        let subject = self.subject(request, &known, &mut spelled);
         let start = Instant::now();
         let mut place = None;
         loop {
             let (admission, deferred) = match first.take() {
                 Some(asked) => asked,
-                None => match self.question(&subject, &costs, place.as_ref()).await {
+                None => match self.question(&subject, &known.costs, place.as_ref()).await {
                     Ok(asked) => asked,
                     Err(preview) => return Passage::Refuse(preview, Cause::Crowded),
                 },
@@ -208,7 +193,7 @@ impl<S: Store + 'static> Reception<S> {
                         (false, false) => return self.turn_away(admission),
                         (false, true) => {
                             // Best effort; what was promised a place in a leaky bucket stays taken.
-                            let _ = self.gate.refund(&subject, &costs, &admission).await;
+                            let _ = self.gate.refund(&subject, &known.costs, &admission).await;
                             return Passage::Refuse(admission, Cause::Crowded);
                         }
                     }
@@ -222,22 +207,56 @@ impl<S: Store + 'static> Reception<S> {
 
     /// Gives back what a request took that goes no further.
     pub(crate) async fn give_back(&self, request: &Parts, admission: &Admission) {
+        let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
+        let subject = self.subject(request, &known, &mut spelled);
+        // Best effort: what cannot be given back wears off by itself.
+        let _ = self.gate.refund(&subject, &known.costs, admission).await;
+    }
+
+    /// What would be answered, with nothing taken.
+    pub(crate) async fn preview(&self, request: &Parts) -> Admission {
+        let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
+        let subject = self.subject(request, &known, &mut spelled);
+        self.gate.peek(&subject, &known.costs).await
+    }
+
+    /// What there is to know of a request at once.
+    #[inline(always)]
+    fn know<'r>(&'r self, request: &'r impl Head) -> Known<'r> {
+        let parts = request.parts();
+        Known {
+            client: self.client(request),
+            found: parts.map_or_else(Found::new, |parts| self.axes.find_all(parts)),
+            looked_up: LookedUp::new(),
+            costs: parts.map_or_else(Costs::default, |parts| self.costs(parts)),
+        }
+    }
+
+    /// The same, and what has to be waited for.
+    async fn know_all<'r>(&'r self, request: &'r Parts) -> Known<'r> {
         let looked_up = self.axes.look_all_up(request).await;
-        let (client, found) = (self.client(request), self.axes.find_all(request));
-        let mut spelled = Spelled::new();
+        Known { looked_up, ..self.know(request) }
+    }
+
+    /// What policies see of a request. What has to be spelled anew is kept in `spelled`.
+    #[inline(always)]
+    fn subject<'k, 'r: 'k>(
+        &'r self,
+        request: &'r impl Head,
+        known: &'k Known<'r>,
+        spelled: &'k mut Spelled<'r>,
+    ) -> Subject<'k> {
         let mut subject = Subject::new();
-        if self.axes.describe(&mut subject, request, &client) {
-            spelled = self.axes.spell(request);
+        if self.axes.describe(&mut subject, request, &known.client) {
+            *spelled = self.axes.spell(request);
         }
         subject.extend(spelled.iter().map(|(axis, value)| (*axis, value.as_str())));
-        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
-        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
-        let costs = self.costs(request);
-        if client.is_unknown {
-            self.describe_unknown(&mut subject, &costs);
+        subject.extend(known.found.iter().map(|(axis, value)| (*axis, &**value)));
+        subject.extend(known.looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
+        if known.client.is_unknown {
+            self.describe_unknown(&mut subject, &known.costs);
         }
-        // Best effort: what cannot be given back wears off by itself.
-        let _ = self.gate.refund(&subject, &costs, admission).await;
+        subject
     }
 
     /// Asks the gate. While no more can be held, those who would have to be are turned away before

@@ -6,7 +6,7 @@ use super::source::{Value, escaped};
 use crate::head::Head;
 
 /// The host a request is for, without its port and the dot at its end.
-pub(crate) fn find(request: &impl Head) -> Option<&str> {
+fn find(request: &impl Head) -> Option<&str> {
     let named = || str::from_utf8(request.headers().get(HOST)?.as_bytes()).ok();
     request.uri().host().or_else(named).map(bare)
 }
@@ -23,7 +23,7 @@ pub(super) fn value(request: &impl Head) -> Value<'_> {
 }
 
 /// The same in small letters, whatever was sent.
-pub(super) fn spell(request: &impl Head) -> Option<String> {
+pub(crate) fn spell(request: &impl Head) -> Option<String> {
     let host = match request.uri().host() {
         Some(host) => host.to_owned(),
         None => escaped(request.headers().get(HOST)?.as_bytes()),

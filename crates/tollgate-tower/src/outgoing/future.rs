@@ -13,9 +13,9 @@ use tollgate::{Micros, Store};
 use tower_service::Service;
 
 use super::error::CallError;
-use super::host::host;
 use super::layer::Desk;
 use super::vendor;
+use crate::axes::spell_host;
 use crate::reception::{Passage, Patience};
 use crate::refusal::Cause;
 
@@ -58,7 +58,7 @@ where
     S: Store + 'static,
 {
     let (parts, body) = request.into_parts();
-    let host = host(&parts).unwrap_or_default().into_owned();
+    let host = spell_host(&parts).unwrap_or_default();
     let start = Instant::now();
     loop {
         // Before its turn, so that a pause is no queue of calls that all go at its end.

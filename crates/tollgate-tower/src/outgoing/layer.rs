@@ -9,7 +9,6 @@ use tollgate::policy::{PolicyErrors, Quotas};
 use tollgate::{Algorithm, Cost, Gate, MemoryStore, Micros, Missing, Policy, Quota, Rule, Store};
 use tower_layer::Layer;
 
-use super::host::host;
 use super::pause::Pauses;
 use super::service::Outgoing;
 use crate::axes::Axes;
@@ -87,10 +86,9 @@ impl<S: Store + 'static> OutgoingLayer<S> {
     /// What a gate says, about the [axes of calls](Axes::outgoing). `host` is spelled one way: in small
     /// letters, without a port or a dot at its end.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
-        let axes = Axes::outgoing().with("host", host);
         Self {
             desk: Arc::new(Desk {
-                reception: Reception::new(gate.into(), axes),
+                reception: Reception::new(gate.into(), Axes::outgoing()),
                 longest_wait: LONGEST_WAIT.into(),
                 pauses: Arc::default(),
             }),

@@ -2,11 +2,10 @@
 
 use http::request::Parts;
 use tokio::time::Instant;
-use tollgate::{Admission, Algorithm, Costs, Enforcement, Micros, Store, Subject};
+use tollgate::{Admission, Algorithm, Enforcement, Micros, Rule, Store};
 
 use super::future::TurnedAway;
 use super::layer::Desk;
-use crate::axes::Client;
 
 impl<S: Store + 'static> Desk<S> {
     /// Turns a call away whose turn is too far off, before it takes a place in a queue it will not
@@ -18,25 +17,11 @@ impl<S: Store + 'static> Desk<S> {
         start: Instant,
     ) -> Result<(), TurnedAway> {
         let gate = &self.reception.gate;
-        let queues = |rule: &tollgate::Rule| rule.metered_by() == Algorithm::LeakyBucket;
+        let queues = |rule: &Rule| rule.metered_by() == Algorithm::LeakyBucket;
         if !gate.policy().rules().any(queues) {
             return Ok(());
         }
-        let axes = &self.reception.axes;
-        let looked_up = axes.look_all_up(request).await;
-        // A call that goes out has no client but this process.
-        let (client, found) = (Client::default(), axes.find_all(request));
-        let mut subject = Subject::new();
-        axes.describe(&mut subject, request, &client);
-        subject.extend(found.iter().map(|(axis, value)| (*axis, &**value)));
-        subject.extend(looked_up.iter().map(|(axis, value)| (*axis, value.as_str())));
-        let mut costs = Costs::default();
-        for (unit, cost_of) in &self.reception.costs {
-            if let Some(cost) = cost_of(request) {
-                costs = costs.with(unit, cost);
-            }
-        }
-        let turn = in_queues(&gate.peek(&subject, &costs).await);
+        let turn = in_queues(&self.reception.preview(request).await);
         match turn > self.time_left(start) {
             true => Err(TurnedAway::Until(turn.into())),
             false => Ok(()),
