@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::nearest::nearest;
 use crate::report::Problems;
+use crate::secrets;
 use crate::source::{Span, Spanned};
 use crate::tree::{Entry, Node, Value};
 
@@ -69,15 +70,19 @@ impl<'n> Fields<'n> {
     /// Complains about every field nobody asked for.
     pub(crate) fn finish(self, problems: &mut Problems) {
         for entry in self.entries.iter().filter(|entry| !self.asked.contains(&entry.key.as_str())) {
+            let name = secrets::hide_unknown(entry, &self.asked, problems);
             if problems.is_full() {
-                break;
+                continue;
             }
             let known = self.asked.join(", ");
             let help = match nearest(&entry.key, self.asked.iter().copied()) {
                 Some(meant) => format!("write {meant:?}; the fields are {known}"),
                 None => format!("the fields are {known}"),
             };
-            let message = format!("unknown field {:?} in {}", shortened(&entry.key), self.what);
+            let message = match name {
+                Some(name) => format!("unknown field {name:?} in {}", self.what),
+                None => format!("unknown field in {}", self.what),
+            };
             problems.error(entry.key_span, message, help);
         }
     }
@@ -88,12 +93,22 @@ pub(crate) fn text(node: &Node, name: &str, problems: &mut Problems) -> Option<S
     let value = match &node.value {
         Value::Text(text) | Value::Plain(text) => text.clone(),
         _ => {
-            let message = format!("{name:?} must be text, not {}", node.kind());
+            let message = format!("{:?} must be text, not {}", shortened(name), node.kind());
             problems.error(node.span, message, text_help(node));
             return None;
         }
     };
     Some(Spanned { value, span: node.span })
+}
+
+/// Text that is never quoted.
+pub(crate) fn secret(node: &Node, name: &str, problems: &mut Problems) -> Option<Spanned<String>> {
+    if matches!(node.value, Value::Text(_) | Value::Plain(_)) {
+        return text(node, name, problems);
+    }
+    let message = format!("{name:?} must be text, not {}", node.kind());
+    problems.error(node.span, message, "write one text in quotes");
+    None
 }
 
 fn text_help(node: &Node) -> String {
@@ -250,9 +265,9 @@ fn shown(node: &Node) -> String {
     }
 }
 
-/// The start of a text; the rest would only be noise.
+/// The start of a text as it is quoted: without logins, and the rest would only be noise.
 pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(80).collect()
+    secrets::without_logins(text).chars().take(80).collect()
 }
 
 /// Where a node's text is, or the place of the table it is missing from.

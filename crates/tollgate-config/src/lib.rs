@@ -42,6 +42,7 @@ mod quota;
 mod reload;
 mod report;
 mod schema;
+mod secrets;
 mod settings;
 mod source;
 mod tree;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::compile::compile;
 use crate::nearest::nearest;
 use crate::report::{Problems, Report};
+use crate::secrets;
 use crate::settings::Settings;
 use crate::source::{Source, Span};
 use crate::tree::{self, Format, MAX_BYTES, Node, Value};
@@ -121,6 +122,9 @@ const SETTINGS: [(Setting, &str, &[&str]); 21] = [
     (Setting::MetricsOtlp, "TOLLGATE_METRICS_OTLP", &["metrics", "otlp"]),
 ];
 
+/// Those that are never shown. A URL may hold a password.
+const SECRETS: [Setting; 3] = [Setting::StoreUrl, Setting::AdminToken, Setting::Salt];
+
 impl Setting {
     /// Every setting.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
@@ -220,6 +224,7 @@ impl Loader {
         problems.speak(format);
         let mut documents = tree::read(0, &source, format, &mut problems);
         if problems.any_errors() {
+            secrets::hide_unread(&source, &mut problems);
             // What could be read of a broken text says nothing about what was meant.
             return Err(problems.into_report(vec![source]));
         }
@@ -228,11 +233,15 @@ impl Loader {
             problems.error(second.span, "the file has several documents", help);
         }
         let start = Span::within(0, source.text(), 0, 0);
-        documents.truncate(1);
+        for other in documents.drain(1.min(documents.len())..) {
+            secrets::hide_values(&other, &mut problems);
+        }
         let mut tree = documents.pop().unwrap_or_else(|| Node::empty_table(start));
         let mut sources = vec![source];
+        // What is about to be covered by a layer is secret all the same.
+        secrets::hide_known(&tree, &SECRETS.map(Setting::path), &mut problems);
         self.put_layers(&mut tree, &mut sources);
-        hide_secrets(&tree, &mut problems);
+        secrets::hide_known(&tree, &SECRETS.map(Setting::path), &mut problems);
         let file = typed::File::read(&tree, &mut problems);
         for (name, meant) in &self.doubtful {
             let number = sources.len();
@@ -259,28 +268,6 @@ impl Loader {
             tree.put(setting.path(), Node { value: Value::Plain(text.to_owned()), span });
             sources.push(source.clone());
         }
-    }
-}
-
-/// Keeps tokens, salts and passwords out of what is shown, whatever they are written as.
-fn hide_secrets(tree: &Node, problems: &mut Problems) {
-    for setting in [Setting::AdminToken, Setting::Salt] {
-        tree.at(setting.path()).into_iter().for_each(|secret| hide(secret, problems));
-    }
-    let url = tree.at(Setting::StoreUrl.path());
-    if let Some(Value::Text(text) | Value::Plain(text)) = url.map(|url| &url.value)
-        && text.contains('@')
-    {
-        url.into_iter().for_each(|url| hide(url, problems));
-    }
-}
-
-fn hide(node: &Node, problems: &mut Problems) {
-    problems.hide(node.span);
-    match &node.value {
-        Value::List(items) => items.iter().for_each(|item| hide(item, problems)),
-        Value::Table(entries) => entries.iter().for_each(|entry| hide(&entry.node, problems)),
-        _ => {}
     }
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::secrets::{logins, without_logins};
 use crate::source::{Source, Span};
 use crate::tree::Format;
 
@@ -84,7 +85,8 @@ impl Problems {
 
     /// A message as the library writes them: what is wrong, a semicolon, what to write.
     pub(crate) fn told(&mut self, span: Span, text: &str) {
-        let (message, help) = text.rsplit_once("; ").unwrap_or((text, ""));
+        let text = without_logins(text);
+        let (message, help) = text.rsplit_once("; ").unwrap_or((&text, ""));
         self.error(span, message, help);
     }
 
@@ -95,9 +97,14 @@ impl Problems {
 
     /// Whether anything is wrong within `span`.
     pub(crate) fn touch(&self, span: Span) -> bool {
-        self.list.iter().filter_map(|problem| problem.span).any(|found| {
+        self.spans().any(|found| {
             found.source == span.source && span.start <= found.start && found.end <= span.end
         })
+    }
+
+    /// The places of all that are about one.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> {
+        self.list.iter().filter_map(|problem| problem.span)
     }
 
     /// Whether no more are kept, so that looking for more is a waste.
@@ -114,6 +121,13 @@ impl Problems {
         self.list.sort_by_key(|problem| problem.span.map(|span| (span.source, span.start)));
         self.list.dedup();
         let Self { list: problems, dropped, mut secrets, .. } = self;
+        for secret in &mut secrets {
+            // A comment beside it may be the rest of it.
+            let rest = sources[secret.source].text()[secret.end..].split('\n').next().unwrap_or("");
+            if rest.trim_start_matches([' ', '\t', ',', ']', '}']).starts_with('#') {
+                secret.end += rest.len();
+            }
+        }
         // Sorted and apart, so that the last one before a place is the only one that can hold it.
         secrets.sort_unstable();
         secrets.dedup_by(|next, kept| {
@@ -242,9 +256,13 @@ impl Report {
         let margin = number.to_string().len();
         writeln!(f, "{:margin$}--> {}:{number}:{column}", "", source.name())?;
         writeln!(f, "{:margin$} |", "")?;
+        let logins = logins(line);
+        let is_hidden = |at: usize| {
+            self.is_secret(span.source, start + at) || logins.iter().any(|it| it.contains(&at))
+        };
         let skipped = column.saturating_sub(MAX_LINE / 2);
         let shown = line.char_indices().skip(skipped).take(MAX_LINE);
-        let shown = shown.map(|(at, c)| match self.is_secret(span.source, start + at) {
+        let shown = shown.map(|(at, c)| match is_hidden(at) {
             true => '*',
             false => printable(c),
         });

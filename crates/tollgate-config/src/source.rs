@@ -1,7 +1,10 @@
 //! Texts that settings come from, and places in them.
 
-/// A text settings were read from: a file, an environment variable, a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use std::fmt;
+
+/// A text settings were read from: a file, an environment variable, a flag. It may hold secrets, so
+/// that `Debug` tells only how long it is.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Source {
     name: String,
     text: String,
@@ -37,6 +40,12 @@ impl Source {
         let start = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         let line = self.text[start..].lines().next().unwrap_or("");
         (start, line)
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({:?}, {} bytes)", self.name, self.text.len())
     }
 }
 

@@ -167,7 +167,7 @@ impl File {
             trusted_proxies: fields.read("trusted_proxies", problems, networks).unwrap_or_default(),
             ipv6_prefix: fields.read("ipv6_prefix", problems, fields::whole(32..=128)),
             headers: fields.read("headers", problems, fields::choice(&Dialect::NAMED)),
-            salt: fields.read("salt", problems, fields::text),
+            salt: fields.read("salt", problems, fields::secret),
             store: section(fields.take("store"), problems, Store::read),
             listen: section(fields.take("listen"), problems, Listen::read),
             admin: section(fields.take("admin"), problems, Admin::read),
@@ -228,7 +228,7 @@ impl Store {
     fn read(node: &Node, problems: &mut Problems) -> Self {
         let mut fields = Fields::of(node, "[store]", problems);
         let store = Self {
-            url: fields.read("url", problems, fields::text),
+            url: fields.read("url", problems, fields::secret),
             deadline: fields.read("deadline", problems, fields::duration),
             prefix: fields.read("prefix", problems, fields::text),
             connections: fields.read("connections", problems, fields::whole(1..=64)),
@@ -263,7 +263,7 @@ impl Listen {
 impl Admin {
     fn read(node: &Node, problems: &mut Problems) -> Self {
         let mut fields = Fields::of(node, "[admin]", problems);
-        let admin = Self { token: fields.read("token", problems, fields::text) };
+        let admin = Self { token: fields.read("token", problems, fields::secret) };
         fields.finish(problems);
         admin
     }

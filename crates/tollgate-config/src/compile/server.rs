@@ -79,7 +79,10 @@ fn store_url(url: &Spanned<String>, problems: &mut Problems) -> Option<Secret> {
         return None;
     }
     if !SCHEMES.iter().any(|scheme| url.value.starts_with(scheme)) {
-        let found = url.value.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+        // What is no scheme may be the beginning of a login.
+        let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
+        let found = url.value.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
+        let found = found.map(|(scheme, _)| format!("{scheme}://"));
         let message = match &found {
             Some(scheme) => {
                 format!("no store has addresses that start with {:?}", fields::shortened(scheme))

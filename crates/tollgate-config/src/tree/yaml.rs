@@ -6,6 +6,7 @@ use granit_parser::{Event, Marker, Parser, ScalarStyle};
 
 use super::{Entry, MAX_DEPTH, MAX_NODES, Node, Value};
 use crate::report::Problems;
+use crate::secrets;
 use crate::source::Span;
 
 /// The documents, up to the first thing that is no YAML.
@@ -136,7 +137,10 @@ impl Reader<'_> {
                 if open.keys.insert(key.clone()) {
                     entries.push(Entry { key, key_span, node });
                 } else {
-                    let message = format!("field {key:?} is written twice");
+                    let message = match secrets::name(&key) {
+                        Some(name) => format!("field {name:?} is written twice"),
+                        None => "a field is written twice".to_owned(),
+                    };
                     problems.error(key_span, message, "keep one of them");
                 }
             }
