@@ -12,6 +12,7 @@ use tollgate_config::{Loader, Report};
 
 use crate::exit::{Exit, Failure};
 use crate::plan::Print;
+use crate::store;
 
 mod explain;
 
@@ -193,7 +194,7 @@ fn check(files: &[PathBuf], format: Format, print: Print) -> Result<Exit, Failur
 }
 
 fn check_own(file: &Path) -> Checked<'_> {
-    match Loader::new().file(file).load() {
+    match Loader::new().store_urls(store::check_with_files).file(file).load() {
         Ok(loaded) => {
             let holds = counted(loaded.settings.policy.rules().len(), "rule");
             Checked { file, holds: Some(holds), report: loaded.warnings }

@@ -12,6 +12,7 @@ mod init;
 mod pages;
 mod plan;
 mod serve;
+mod store;
 
 use args::Args;
 use exit::{Exit, Failure};

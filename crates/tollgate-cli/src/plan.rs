@@ -13,7 +13,7 @@ use tracing::Level;
 
 use crate::args::{self, Args, Command};
 use crate::exit::Failure;
-use crate::{config, init};
+use crate::{config, init, store};
 
 /// What to do.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Serve {
             ("--prefix", Setting::StorePrefix, args.prefix),
             ("--headers", Setting::Headers, args.headers),
         ];
-        let loader = Loader::new().environment(environment());
+        let loader = Loader::new().store_urls(store::check).environment(environment());
         let loader = match args.config {
             Some(path) => loader.file(path),
             None => loader,

@@ -83,6 +83,81 @@ fn check_tells_right_from_wrong_by_its_exit_code() {
     }
 }
 
+/// The text between the first quotes after `write it like`.
+fn example(said: &str) -> &str {
+    let (_, after) = said.split_once("write it like \"").unwrap_or_else(|| panic!("{said}"));
+    after.split('"').next().unwrap()
+}
+
+#[test]
+fn an_address_that_a_store_refuses_is_refused_where_it_is_written() {
+    let folder = Folder::new("url");
+    for (url, wrong, scheme) in [
+        ("redis://a,b", "several hosts", "redis://"),
+        ("redis://h:99999", "\"99999\" is no port", "redis://"),
+        ("redis+sentinel://h", "does not name the service", "redis+sentinel://"),
+        ("redis://user@h", "a user needs a password", "redis://"),
+        ("redis://h?database=3", "\"database\" means nothing here", "redis://"),
+        ("redis+cluster://h/1", "no databases but 0", "redis+cluster://"),
+        ("unx:///run/redis.sock", "the scheme \"unx\" is none of", "unix://"),
+        ("redis+sentinal://h/s", "the scheme \"redis+sentinal\" is none of", "redis+sentinel://"),
+    ] {
+        folder.write("a.toml", &format!("[store]\nurl = \"{url}\"\n"));
+        let (code, out, err) = folder.run(&["config", "check", "a.toml"]);
+        assert_eq!((code, out.as_str()), (1, "a.toml: 1 error\n"), "{url}: {err}");
+        let served = folder.run(&["serve", "--config", "a.toml"]);
+        assert_eq!((served.0, served.1.as_str()), (2, ""), "{url}");
+        for said in [err, served.2, folder.run(&["config", "explain", "a.toml"]).2] {
+            assert!(said.contains(wrong) && said.contains(" --> a.toml:2:7\n"), "{url}: {said}");
+            let right = example(&said);
+            assert!(right.starts_with(scheme), "{url}: {said}");
+            assert!(right.parse::<tollgate_redis::RedisUrl>().is_ok(), "{said}");
+        }
+        let (code, _, err) = folder.run(&["serve", "--store", url]);
+        assert!(code == 2 && err.contains(wrong) && err.contains(" --> --store:1:1\n"), "{err}");
+    }
+    for url in ["REDIS://h", "memory", ""] {
+        folder.write("a.toml", &format!("[store]\nurl = \"{url}\"\n"));
+        let (code, out, err) = folder.run(&["config", "check", "a.toml"]);
+        assert_eq!((code, out.as_str()), (0, "a.toml: fine, 0 rules\n"), "{url}: {err}");
+    }
+}
+
+#[test]
+fn files_an_address_names_have_to_be_there() {
+    let folder = Folder::new("tls");
+    folder.write("a.toml", "[store]\nurl = \"rediss://u:hunter2@h?ca=/nowhere/ca.pem\"\n");
+    let (code, _, err) = folder.run(&["config", "check", "a.toml"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("/nowhere/ca.pem") && err.contains(" --> a.toml:2:7\n"), "{err}");
+    assert!(!err.contains("hunter2"), "{err}");
+    // A server says the same, though not where.
+    let (code, _, err) = folder.run(&["serve", "--http", "127.0.0.1:0", "--config", "a.toml"]);
+    assert!(code == 2 && err.contains("/nowhere/ca.pem"), "{err}");
+}
+
+/// Without a store to ask, the settings show addresses of their own.
+#[test]
+fn every_example_of_an_address_is_right() {
+    for (scheme, meant) in [
+        ("unx", "unix://"),
+        ("redi", "redis://"),
+        ("reddiss", "rediss://"),
+        ("redis+sentinal", "redis+sentinel://"),
+        ("rediss+sentinal", "rediss+sentinel://"),
+        ("redis+cluser", "redis+cluster://"),
+        ("rediss+cluser", "rediss+cluster://"),
+    ] {
+        let url = format!("{scheme}://h");
+        let loader = tollgate_config::Loader::new();
+        let loader = loader.flag("--store", tollgate_config::Setting::StoreUrl, url);
+        let said = loader.load().unwrap_err().to_string();
+        let right = example(&said);
+        assert!(right.starts_with(meant), "{said}");
+        assert!(right.parse::<tollgate_redis::RedisUrl>().is_ok(), "{said}");
+    }
+}
+
 #[test]
 fn check_prints_json() {
     let folder = Folder::new("check-json");

@@ -141,6 +141,17 @@ fn a_changed_file_is_in_force_by_itself_on_a_signal_and_on_request() {
     };
     assert!(failures(&server.metrics()) >= 1);
 
+    // Nor does one whose store no Redis is at, and nobody is told its password.
+    for store in ["redis://a,b:hunter2@a,b", "unx:///s?password=hunter2", "redis:hunter2://h@"] {
+        folder.write(&format!("{}[store]\nurl = \"{store}\"\nx = 1\n", rule(3)));
+        let (status, problem) = server.send("POST", "/v1/reload", "");
+        assert_eq!(status, 422, "{problem}");
+        let told = format!("{problem} {}", server.detail());
+        assert!(told.contains("tollgate.toml:7"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    assert_eq!(server.limit(), 10);
+
     // Mended: on request, and once more on a signal.
     folder.write(&rule(20));
     let (status, told) = server.send("POST", "/v1/reload", "");

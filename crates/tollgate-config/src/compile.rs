@@ -18,13 +18,19 @@ use crate::report::Problems;
 use crate::settings::{Audit, Dialect, HeaderAxis, Metrics, RuleSettings, Settings};
 use crate::source::{Span, Spanned};
 use crate::typed::{self, Condition, File};
+use crate::url;
 
 /// The name of a rule that has none: it is complained about already, and others should not be.
 const NAMELESS: &str = "";
 
 /// What a file means, or `None` if anything is wrong with it.
-pub(crate) fn compile(file: &File, version: u64, problems: &mut Problems) -> Option<Settings> {
-    let store = server::store(&file.store, problems);
+pub(crate) fn compile(
+    file: &File,
+    version: u64,
+    store_urls: url::Check,
+    problems: &mut Problems,
+) -> Option<Settings> {
+    let store = server::store(&file.store, store_urls, problems);
     let listen = server::listen(&file.listen, problems);
     let admin_token = server::admin_token(file.admin.token.as_ref(), problems);
     let trusted_proxies = server::networks(&file.trusted_proxies, problems);

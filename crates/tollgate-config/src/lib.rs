@@ -47,6 +47,7 @@ mod settings;
 mod source;
 mod tree;
 mod typed;
+mod url;
 
 pub use loader::{Loaded, Loader, Setting};
 pub use reload::Reloader;
@@ -58,3 +59,4 @@ pub use settings::{
 };
 pub use source::Source;
 pub use tree::Format;
+pub use url::WrongUrl;

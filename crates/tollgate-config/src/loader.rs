@@ -13,6 +13,7 @@ use crate::settings::Settings;
 use crate::source::{Source, Span};
 use crate::tree::{self, Format, MAX_BYTES, Node, Value};
 use crate::typed;
+use crate::url::{self, WrongUrl};
 
 /// Reads settings from all their sources, as often as one likes.
 ///
@@ -39,6 +40,8 @@ use crate::typed;
 pub struct Loader {
     file: Option<PathBuf>,
     layers: Vec<Layer>,
+    /// Tells addresses of stores from others; by their schemes, if nobody knows better.
+    store_urls: Option<url::Check>,
     /// Variables that are almost one of ours.
     doubtful: Vec<(String, &'static str)>,
     /// Numbers the policies, so that a reader can see which one decided.
@@ -162,6 +165,23 @@ impl Loader {
         Self { file: Some(path.into()), ..self }
     }
 
+    /// Judges the store's URL by `check`, so that what a store would refuse is complained about where
+    /// it is written. Only the scheme is looked at otherwise: this crate knows no store.
+    ///
+    /// ```
+    /// use tollgate_config::{Loader, Setting, WrongUrl};
+    ///
+    /// let loader = Loader::new().flag("--store", Setting::StoreUrl, "redis://a,b").store_urls(|url| {
+    ///     let wrong = || WrongUrl { wrong: "one host is enough".into(), help: "choose one".into() };
+    ///     if url.contains(',') { Err(wrong()) } else { Ok(()) }
+    /// });
+    /// let report = loader.load().unwrap_err().to_string();
+    /// assert!(report.starts_with("error: the store's URL: one host is enough\n --> --store:1:1\n"));
+    /// ```
+    pub fn store_urls(self, check: fn(&str) -> Result<(), WrongUrl>) -> Self {
+        Self { store_urls: Some(check), ..self }
+    }
+
     /// Variables over the file; those that are not ours are left alone.
     pub fn environment<N, V>(mut self, variables: impl IntoIterator<Item = (N, V)>) -> Self
     where
@@ -250,7 +270,8 @@ impl Loader {
             problems.warn(span, format!("unknown variable {name:?}"), format!("write {meant}"));
         }
         let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
-        let settings = compile(&file, version, &mut problems);
+        let store_urls = self.store_urls.unwrap_or(url::has_scheme);
+        let settings = compile(&file, version, store_urls, &mut problems);
         let report = problems.into_report(sources);
         match settings {
             Some(settings) => Ok(Loaded { settings, warnings: report }),

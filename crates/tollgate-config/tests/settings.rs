@@ -5,6 +5,7 @@ use std::time::Duration;
 use tollgate::{Algorithm, Costs, Enforcement, Fallback, Resolution, Subject};
 use tollgate_config::{
     Consistency, Dialect, Format, HeaderAxis, Loaded, Loader, Report, Setting, Settings, Source,
+    WrongUrl,
 };
 
 const DESIGN: &str = include_str!("good/design.toml");
@@ -185,6 +186,30 @@ fn a_wrong_variable_is_named_and_an_almost_right_one_is_doubted() {
         messages(&report),
         ["\"deadline\" must be a time, not \"soon\"", "unknown variable \"TOLLGATE_STORE_ULR\""]
     );
+}
+
+#[test]
+fn an_address_of_a_store_needs_a_scheme_and_the_rest_is_for_the_store_to_judge() {
+    let loader = |url: &str| Loader::new().flag("--store", Setting::StoreUrl, url);
+    for url in ["redis://h", "REDIS://h", "rediss+Cluster://a,b", "unix:///s", "redis://a,b"] {
+        let found = loader(url).load().unwrap_or_else(|report| panic!("{report}")).settings;
+        assert_eq!(found.store.url.unwrap().reveal(), url);
+    }
+    for (url, wrong, meant) in [
+        ("unx:///s", "the scheme \"unx\" is that of no store", "like \"unix:///run/"),
+        ("redis+sentinal://h/s", "the scheme \"redis+sentinal\"", "like \"redis+sentinel://"),
+        ("a:b://h", "its scheme is that of no store", "like \"redis://"),
+        ("10.0.0.1:6379", "it has no scheme", "unix://, or \"memory\""),
+    ] {
+        let report = loader(url).load().unwrap_err();
+        let found = report.findings().next().unwrap();
+        assert!(found.message.contains(wrong), "{report}");
+        assert!(found.help.unwrap().contains(meant), "{report}");
+    }
+    let nobody = |_: &str| Err(WrongUrl { wrong: "there is none".into(), help: "give up".into() });
+    let report = loader("redis://h").store_urls(nobody).load().unwrap_err();
+    assert_eq!(messages(&report), ["the store's URL: there is none"]);
+    assert!(loader("memory").store_urls(nobody).load().is_ok());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use tollgate_config::{Loader, Report};
 use super::{Question, readable, say, wanting};
 use crate::exit::{Exit, Failure};
 use crate::plan::Print;
+use crate::store;
 
 /// Answers a question about a file.
 pub(super) fn run(file: &Path, question: &Question, print: Print) -> Result<Exit, Failure> {
@@ -34,7 +35,7 @@ fn subject(
     costs: &[(String, Cost)],
     print: Print,
 ) -> Result<String, Report> {
-    let policy = Loader::new().file(file).load()?.settings.policy;
+    let policy = Loader::new().store_urls(store::check).file(file).load()?.settings.policy;
     let subject: Subject<'_> =
         pairs.iter().map(|(axis, value)| (axis.as_str(), value.as_str())).collect();
     let costs = costs.iter().fold(Costs::default(), |costs, (unit, cost)| costs.with(unit, *cost));

@@ -5,24 +5,17 @@ use std::num::NonZeroU32;
 use tollgate::Network;
 
 use crate::fields;
-use crate::nearest::nearest;
 use crate::report::Problems;
 use crate::settings::{Listen, Secret, StoreSettings};
 use crate::source::Spanned;
 use crate::typed;
+use crate::url::{self, WrongUrl};
 
-/// Schemes of stores, and what each is for.
-const SCHEMES: [&str; 7] = [
-    "redis://",
-    "rediss://",
-    "redis+sentinel://",
-    "rediss+sentinel://",
-    "redis+cluster://",
-    "rediss+cluster://",
-    "unix://",
-];
-
-pub(super) fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSettings {
+pub(super) fn store(
+    typed: &typed::Store,
+    check: url::Check,
+    problems: &mut Problems,
+) -> StoreSettings {
     let default = StoreSettings::default();
     let count = |typed: &Option<Spanned<u64>>, default: usize| {
         typed.as_ref().map_or(default, |found| found.value as usize)
@@ -41,7 +34,7 @@ pub(super) fn store(typed: &typed::Store, problems: &mut Problems) -> StoreSetti
         problems.error(prefix.span, message, "write prefix = \"tollgate\" or the like");
     }
     StoreSettings {
-        url: typed.url.as_ref().and_then(|url| store_url(url, problems)),
+        url: typed.url.as_ref().and_then(|url| store_url(url, check, problems)),
         deadline: typed.deadline.as_ref().map_or(default.deadline, |found| found.value),
         prefix: typed.prefix.as_ref().map_or(default.prefix, |found| found.value.clone()),
         connections: count(&typed.connections, default.connections),
@@ -73,27 +66,16 @@ pub(super) fn admin_token(
     Some(Secret::new(token.value.as_str()))
 }
 
-/// A URL of a kind there is; what stands in it is for the store to read.
-fn store_url(url: &Spanned<String>, problems: &mut Problems) -> Option<Secret> {
+/// A URL that leads to a store; none if it says that there is none.
+fn store_url(url: &Spanned<String>, check: url::Check, problems: &mut Problems) -> Option<Secret> {
     if matches!(url.value.as_str(), "" | "memory") {
         return None;
     }
-    if !SCHEMES.iter().any(|scheme| url.value.starts_with(scheme)) {
-        // What is no scheme may be the beginning of a login.
-        let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
-        let found = url.value.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
-        let found = found.map(|(scheme, _)| format!("{scheme}://"));
-        let message = match &found {
-            Some(scheme) => {
-                format!("no store has addresses that start with {:?}", fields::shortened(scheme))
-            }
-            None => "a store's address starts with redis:// or the like".to_owned(),
-        };
-        let help = match found.and_then(|scheme| nearest(&scheme, SCHEMES)) {
-            Some(meant) => format!("write {meant}127.0.0.1:6379; there are {}", SCHEMES.join(", ")),
-            None => format!("write one that starts with {}, or \"memory\"", SCHEMES.join(", ")),
-        };
-        problems.error(url.span, message, help);
+    if let Err(WrongUrl { wrong, mut help }) = check(&url.value) {
+        if !url.value.contains("://") {
+            help += ", or \"memory\"";
+        }
+        problems.error(url.span, format!("the store's URL: {wrong}"), help);
     }
     Some(Secret::new(url.value.as_str()))
 }
