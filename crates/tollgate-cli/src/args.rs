@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{config, init};
@@ -45,14 +46,24 @@ pub(crate) enum Command {
     },
 }
 
+impl Args {
+    /// The variables that the command line itself reads.
+    pub(crate) fn variables() -> Vec<String> {
+        let command = Self::command();
+        let args = command.get_subcommands().flat_map(clap::Command::get_arguments);
+        let names = args.filter_map(clap::Arg::get_env);
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+}
+
 /// How to serve. Flags stand over the environment, which stands over the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// The file of settings, TOML or YAML; read again when it changes and on SIGHUP
-    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    #[arg(long, short, value_name = "FILE", env = "TOLLGATE_CONFIG", value_parser = path())]
     pub(crate) config: Option<PathBuf>,
     /// A file of envoyproxy/ratelimit, or a folder of them, unchanged: POST /json decides by it
-    #[arg(long, value_name = "PATH", env = "TOLLGATE_ENVOY_CONFIG")]
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_ENVOY_CONFIG", value_parser = path())]
     pub(crate) envoy_config: Option<PathBuf>,
     /// How the limits of --envoy-config are metered
     #[arg(long, value_name = "NAME", default_value = "fixed-window", requires = "envoy_config")]
@@ -80,6 +91,11 @@ pub(crate) struct Serve {
     /// Print what is printed as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads a path that may be empty, as a variable is that is set to nothing.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// Which bucket, and how it is metered.

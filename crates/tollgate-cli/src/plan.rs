@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
 use tollgate::{Algorithm, Cost, Meter, Prefix, quota};
@@ -17,7 +17,6 @@ use crate::{config, init, store};
 
 /// What to do.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum Plan {
     Serve(Serve),
     Decide(Decide),
@@ -98,7 +97,8 @@ impl Serve {
             ("--headers", Setting::Headers, args.headers),
         ];
         let loader = Loader::new().store_urls(store::check).environment(environment());
-        let loader = match args.config {
+        let loader = loader.other_variables(Args::variables());
+        let loader = match args.config.filter(|path| is_given(path)) {
             Some(path) => loader.file(path),
             None => loader,
         };
@@ -108,7 +108,8 @@ impl Serve {
                 None => loader,
             };
         let loader = flags.into_iter().fold(loader, given);
-        let log = args.log.parse().map_err(|_| {
+        let log = if args.log.is_empty() { Ok(Level::INFO) } else { args.log.parse() };
+        let log = log.map_err(|_| {
             let level = &args.log;
             Failure::new(format_args!(
                 "--log {level:?} is no level; write error, warn, info, debug or trace"
@@ -118,9 +119,14 @@ impl Serve {
             Failure::new(format_args!("--envoy-algorithm {:?}: {error}", args.envoy_algorithm))
         })?;
         let options = Options::default().algorithm(algorithm);
-        let envoy = args.envoy_config.map(|path| (path, options));
+        let envoy = args.envoy_config.filter(|path| is_given(path)).map(|path| (path, options));
         Ok(Self { loader, envoy, log, print: args.json.into() })
     }
+}
+
+/// Whether it names a file. A variable that is set to nothing is as good as none.
+fn is_given(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
 }
 
 /// The variables that are text; settings are nothing else.
@@ -158,7 +164,7 @@ impl Decide {
 
 /// The Redis that `args` name.
 fn redis(args: args::Store) -> Result<RedisStoreBuilder, Failure> {
-    let Some(url) = args.url else {
+    let Some(url) = args.url.filter(|url| !matches!(url.as_str(), "" | "memory")) else {
         return Err(Failure::new(
             "a bucket in memory would end with this command; name a store that outlives it, \
              such as --store redis://127.0.0.1:6379",
@@ -166,6 +172,9 @@ fn redis(args: args::Store) -> Result<RedisStoreBuilder, Failure> {
     };
     let builder = RedisStore::builder(&url);
     let builder = builder.map_err(|error| Failure::new(format_args!("--store: {error}")))?;
+    if args.prefix.is_empty() {
+        return Ok(builder);
+    }
     let prefix = args.prefix.parse::<Prefix>();
     let prefix = prefix.map_err(|error| Failure::new(format_args!("--prefix: {error}")))?;
     Ok(builder.prefix(prefix))

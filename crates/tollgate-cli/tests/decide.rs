@@ -70,6 +70,28 @@ fn several_quotas_are_one_decision() {
 }
 
 #[test]
+fn no_store_and_a_store_in_memory_and_one_set_to_nothing_are_the_same() {
+    let take = |store: &str, prefix: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["take", "k", "--quota", "1/min"]);
+        command.env("TOLLGATE_STORE_URL", store).env("TOLLGATE_STORE_PREFIX", prefix);
+        let Output { status, stderr, .. } = command.output().unwrap();
+        (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+    };
+    for store in ["", "memory"] {
+        let (code, said) = take(store, "shop:eu");
+        assert!(code == 2 && said.contains("a bucket in memory would end"), "{store:?}: {said}");
+    }
+    let redis = Server::start();
+    for prefix in ["", "shop:eu"] {
+        assert_eq!(take(&redis.url(), prefix), (0, String::new()), "{prefix:?}");
+    }
+    let mut keys = redis.keys();
+    keys.sort();
+    assert_eq!(keys, ["shop:eu:{k}::sw:60s", "tollgate:{k}::sw:60s"]);
+}
+
+#[test]
 fn what_is_wrong_is_said_with_the_remedy_and_exits_with_2() {
     let cases: [(&[&str], &str); 7] = [
         (

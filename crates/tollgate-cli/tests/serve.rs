@@ -144,6 +144,31 @@ fn a_flag_goes_over_the_environment() {
 }
 
 #[test]
+fn a_variable_set_to_nothing_is_not_set_and_one_that_is_no_setting_is_no_mistake() {
+    for (variables, value) in [
+        (
+            &["TOLLGATE_CONFIG", "TOLLGATE_ENVOY_CONFIG", "TOLLGATE_LOG", "TOLLGATE_STORE_URL"][..],
+            "",
+        ),
+        (&["TOLLGATE_LOG"], "warn"),
+    ] {
+        let mut command = tollgate(&["serve", "--http", "127.0.0.1:0", "--prefix", "shop:eu"]);
+        command.envs(variables.iter().map(|name| (name, value)));
+        let server = Server::spawn(&mut command);
+        server.signal("TERM");
+        assert_eq!(server.end(), (Some(0), String::new()), "{variables:?}");
+    }
+    let mut command = tollgate(&["serve", "--http", "127.0.0.1:0"]);
+    let server = Server::spawn(command.env("TOLLGATE_CONFG", "a.toml"));
+    server.signal("TERM");
+    let (_, said) = server.end();
+    assert!(
+        said.contains("\"TOLLGATE_CONFG\"") && said.contains("write TOLLGATE_CONFIG"),
+        "{said}"
+    );
+}
+
+#[test]
 fn sigterm_and_sigint_finish_what_is_under_way_and_exit_fine() {
     for signal in ["TERM", "INT"] {
         let server = Server::start(&[]);

@@ -42,8 +42,10 @@ pub struct Loader {
     layers: Vec<Layer>,
     /// Tells addresses of stores from others; by their schemes, if nobody knows better.
     store_urls: Option<url::Check>,
-    /// Variables that are almost one of ours.
-    doubtful: Vec<(String, &'static str)>,
+    /// Variables that are named like ours and are none.
+    strange: Vec<String>,
+    /// Variables that are somebody else's business.
+    others: Vec<String>,
     /// Numbers the policies, so that a reader can see which one decided.
     version: AtomicU64,
 }
@@ -99,6 +101,9 @@ pub enum Setting {
     MetricsPrometheus,
     MetricsOtlp,
 }
+
+/// What the names of all variables begin with.
+const OURS: &str = "TOLLGATE_";
 
 /// Every such setting: its variable and its place in a file.
 const SETTINGS: [(Setting, &str, &[&str]); 21] = [
@@ -190,17 +195,21 @@ impl Loader {
     {
         for (name, value) in variables {
             let (name, value) = (name.into(), value.into());
-            if !name.starts_with("TOLLGATE_") || value.is_empty() {
+            if !name.starts_with(OURS) || value.is_empty() {
                 continue;
             }
             match SETTINGS.iter().find(|(_, variable, _)| *variable == name) {
                 Some((setting, ..)) => self.layer(*setting, name, value, Rank::Environment),
-                None => {
-                    let known = SETTINGS.iter().map(|(_, variable, _)| *variable);
-                    self.doubtful.extend(nearest(&name, known).map(|meant| (name, meant)));
-                }
+                None => self.strange.push(name),
             }
         }
+        self
+    }
+
+    /// Variables that begin like those of settings and are read by somebody else, so that they are
+    /// not taken for misspelled ones.
+    pub fn other_variables(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.others.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -263,9 +272,9 @@ impl Loader {
         self.put_layers(&mut tree, &mut sources);
         secrets::hide_known(&tree, &SECRETS.map(Setting::path), &mut problems);
         let file = typed::File::read(&tree, &mut problems);
-        for (name, meant) in &self.doubtful {
+        for (name, meant) in self.misspelled() {
             let number = sources.len();
-            sources.push(Source::new("environment", name.as_str()));
+            sources.push(Source::new("environment", name));
             let span = Span { source: number, start: 0, end: name.len() };
             problems.warn(span, format!("unknown variable {name:?}"), format!("write {meant}"));
         }
@@ -277,6 +286,18 @@ impl Loader {
             Some(settings) => Ok(Loaded { settings, warnings: report }),
             None => Err(report),
         }
+    }
+
+    /// Variables that are almost one there is, and that one. What all begin with says nothing.
+    fn misspelled(&self) -> Vec<(&str, String)> {
+        let settings = SETTINGS.iter().map(|(_, variable, _)| *variable);
+        let known: Vec<&str> = settings.chain(self.others.iter().map(String::as_str)).collect();
+        let strange = self.strange.iter().filter(|name| !known.contains(&name.as_str()));
+        let meant = strange.filter_map(|name| {
+            let endings = known.iter().filter_map(|known| known.strip_prefix(OURS));
+            Some((name.as_str(), format!("{OURS}{}", nearest(name.strip_prefix(OURS)?, endings)?)))
+        });
+        meant.collect()
     }
 
     /// Puts the layers over the tree, so that everything is read once and in one way.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Network, Policy};
+use tollgate::{Network, Policy, Prefix};
 
 /// Everything a server can be told. This is where the defaults are: [`Settings::default`] is what an
 /// empty file means.
@@ -94,7 +94,7 @@ pub struct StoreSettings {
     /// The longest a decision waits for the store.
     pub deadline: Duration,
     /// What every key in the store starts with.
-    pub prefix: String,
+    pub prefix: Prefix,
     /// Connections to each node.
     pub connections: usize,
     /// Questions under way at once.
@@ -115,7 +115,7 @@ impl Default for StoreSettings {
         Self {
             url: None,
             deadline: Duration::from_millis(50),
-            prefix: "tollgate".to_owned(),
+            prefix: Prefix::default(),
             connections: 2,
             max_in_flight: 16_384,
             deny_cache: 8_192,

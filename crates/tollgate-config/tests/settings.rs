@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Algorithm, Costs, Enforcement, Fallback, Resolution, Subject};
+use tollgate::{Algorithm, Costs, Enforcement, Fallback, Prefix, Resolution, Subject};
 use tollgate_config::{
     Consistency, Dialect, Format, HeaderAxis, Loaded, Loader, Report, Setting, Settings, Source,
     WrongUrl,
@@ -72,7 +72,7 @@ fn every_setting_is_taken_over() {
     assert_eq!(found.headers, Dialect::Draft7);
     assert_eq!(found.ipv6_prefix, 56);
     assert_eq!(found.store.deadline, Duration::from_millis(25));
-    assert_eq!(found.store.prefix, "shop");
+    assert_eq!(found.store.prefix.to_string(), "shop");
     assert_eq!(found.store.connections, 8);
     assert_eq!(found.store.max_in_flight, 5_000);
     assert_eq!(found.store.deny_cache, 0);
@@ -160,7 +160,7 @@ fn every_variable_reaches_its_setting() {
     let found = Loader::new().environment(named).load().unwrap().settings;
     let Settings { store, listen, .. } = &found;
     assert_eq!(store.url.as_ref().unwrap().reveal(), "redis://x");
-    assert_eq!((store.deadline.as_secs(), store.prefix.as_str()), (1, "p"));
+    assert_eq!((store.deadline.as_secs(), store.prefix.to_string().as_str()), (1, "p"));
     assert_eq!((store.connections, store.max_in_flight, store.deny_cache), (2, 3, 0));
     assert_eq!((store.max_keys, store.max_log_entries), (1_000, 6));
     assert_eq!(store.replicas.get(), 7);
@@ -189,6 +189,27 @@ fn a_wrong_variable_is_named_and_an_almost_right_one_is_doubted() {
 }
 
 #[test]
+fn a_variable_that_is_no_setting_is_doubted_only_if_it_is_almost_one() {
+    let doubts = |name: &str| {
+        let loader = Loader::new().environment([(name, "x")]);
+        let loader = loader.other_variables(["TOLLGATE_LOG", "TOLLGATE_CONFIG"]);
+        let warnings = loader.load().unwrap().warnings;
+        warnings.findings().map(|found| found.help.unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // The last two are what Kubernetes calls a service named tollgate.
+    for name in ["TOLLGATE_LOG", "TOLLGATE_CONFIG", "TOLLGATE_PORT", "TOLLGATE_SERVICE_HOST"] {
+        assert_eq!(doubts(name), [""; 0], "{name}");
+    }
+    for (name, meant) in [
+        ("TOLLGATE_CONFG", "write TOLLGATE_CONFIG"),
+        ("TOLLGATE_HTP", "write TOLLGATE_HTTP"),
+        ("TOLLGATE_STORE_URI", "write TOLLGATE_STORE_URL"),
+    ] {
+        assert_eq!(doubts(name), [meant], "{name}");
+    }
+}
+
+#[test]
 fn an_address_of_a_store_needs_a_scheme_and_the_rest_is_for_the_store_to_judge() {
     let loader = |url: &str| Loader::new().flag("--store", Setting::StoreUrl, url);
     for url in ["redis://h", "REDIS://h", "rediss+Cluster://a,b", "unix:///s", "redis://a,b"] {
@@ -210,6 +231,18 @@ fn an_address_of_a_store_needs_a_scheme_and_the_rest_is_for_the_store_to_judge()
     let report = loader("redis://h").store_urls(nobody).load().unwrap_err();
     assert_eq!(messages(&report), ["the store's URL: there is none"]);
     assert!(loader("memory").store_urls(nobody).load().is_ok());
+}
+
+#[test]
+fn keys_may_begin_as_the_library_lets_them() {
+    let long = "p".repeat(65);
+    for text in ["shop:eu", "a-_./@+~,!$:b", &long[..64], "", "a{b}", "a*", "a b", "\u{e9}", &long]
+    {
+        let file = Source::new("a.toml", format!("store.prefix = {text:?}"));
+        let read = Loader::new().load_text(file, Format::Toml);
+        let read = read.map(|loaded| loaded.settings.store.prefix);
+        assert_eq!(read.as_ref().ok(), text.parse::<Prefix>().ok().as_ref(), "{text}: {read:?}");
+    }
 }
 
 #[test]

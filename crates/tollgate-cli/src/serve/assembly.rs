@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tollgate::{Gate, MemoryStore, Prefix};
+use tollgate::{Gate, MemoryStore};
 use tollgate_config::envoy::{self, Domains, Options};
 use tollgate_config::{
     Consistency, Loaded, Loader, Reloader, Report, Settings, Severity, StoreSettings,
@@ -88,7 +88,7 @@ fn store(settings: &StoreSettings) -> Result<(AnyStore, Trouble), Failure> {
     let store = RedisStore::builder(url.reveal())
         .map_err(|error| fail(&error))?
         .deadline(settings.deadline)
-        .prefix(settings.prefix.parse::<Prefix>().map_err(|error| fail(&error))?)
+        .prefix(settings.prefix.clone())
         .connections(settings.connections)
         .max_in_flight(settings.max_in_flight)
         .deny_cache(settings.deny_cache)

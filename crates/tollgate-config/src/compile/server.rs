@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use tollgate::Network;
+use tollgate::{Network, Prefix};
 
 use crate::fields;
 use crate::report::Problems;
@@ -26,17 +26,12 @@ pub(super) fn store(
         let message = "the deadline must be from 1ms to 10s";
         problems.error(deadline.span, message, "write deadline = \"50ms\" or the like");
     }
-    if let Some(prefix) = &typed.prefix
-        && !is_prefix(&prefix.value)
-    {
-        let message =
-            "the prefix may hold only letters, digits, \"-\", \"_\" and \".\", 64 at most";
-        problems.error(prefix.span, message, "write prefix = \"tollgate\" or the like");
-    }
     StoreSettings {
         url: typed.url.as_ref().and_then(|url| store_url(url, check, problems)),
         deadline: typed.deadline.as_ref().map_or(default.deadline, |found| found.value),
-        prefix: typed.prefix.as_ref().map_or(default.prefix, |found| found.value.clone()),
+        prefix: (typed.prefix.as_ref())
+            .and_then(|found| prefix(found, problems))
+            .unwrap_or(default.prefix),
         connections: count(&typed.connections, default.connections),
         max_in_flight: count(&typed.max_in_flight, default.max_in_flight),
         deny_cache: count(&typed.deny_cache, default.deny_cache),
@@ -80,9 +75,16 @@ fn store_url(url: &Spanned<String>, check: url::Check, problems: &mut Problems) 
     Some(Secret::new(url.value.as_str()))
 }
 
-fn is_prefix(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=64).contains(&text.len()) && text.chars().all(plain)
+fn prefix(text: &Spanned<String>, problems: &mut Problems) -> Option<Prefix> {
+    let read = text.value.parse::<Prefix>();
+    if read.is_err() {
+        let most = Prefix::MAX;
+        let message = format!("{:?} does not begin keys", fields::shortened(&text.value));
+        let help =
+            format!("write 1 to {most} letters, digits or \"-_./@+~,!$:\", such as \"shop\"");
+        problems.error(text.span, message, help);
+    }
+    read.ok()
 }
 
 pub(super) fn listen(typed: &typed::Listen, problems: &mut Problems) -> Listen {
