@@ -25,7 +25,9 @@ pub(crate) fn read(
     whose: &Whose,
     problems: &mut Problems,
 ) -> Option<Quotas> {
-    let quotas = match is_calendar(&text.value) {
+    // Of a quota that is not there the library says more.
+    let complete = text.value.split(';').all(|part| !part.trim().is_empty());
+    let quotas = match is_calendar(&text.value) && complete {
         true => read_calendar(text, whose, problems)?,
         false => Quotas::from(&text.value),
     };

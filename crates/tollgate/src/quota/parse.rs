@@ -41,6 +41,8 @@ enum Problem {
     CalendarUnit { found: String, instead: &'static str },
     PeriodRange,
     AfterPeriod { found: String },
+    Comma,
+    NoQuota,
     SamePeriod { period: Period },
 }
 
@@ -68,6 +70,12 @@ impl fmt::Display for ParseQuotaError {
             Problem::AfterPeriod { found } => {
                 write!(f, "{found:?} after the period; only \"burst N\" may follow it")?;
             }
+            Problem::Comma => f.write_str(
+                "a comma after the period; write a space before \"burst\", and \";\" between quotas",
+            )?,
+            Problem::NoQuota => {
+                f.write_str("no quota on one side of a \";\"; leave the \";\" out, or add one")?;
+            }
             Problem::SamePeriod { period } => {
                 write!(f, "two quotas have the same period ({period}); each needs its own")?;
             }
@@ -87,6 +95,9 @@ impl Error for ParseQuotaError {}
 /// ```
 pub fn parse_list(text: &str) -> Result<Vec<Quota>, ParseQuotaError> {
     let mut quotas: Vec<Quota> = Vec::new();
+    if text.contains(';') && text.split(';').any(|part| part.trim().is_empty()) {
+        return Err(error(text, Problem::NoQuota));
+    }
     for part in text.split(';') {
         let next = quota(part)?;
         if quotas.iter().any(|quota| quota.period() == next.period()) {
@@ -152,6 +163,9 @@ fn read_period(text: &str) -> Result<Period, Problem> {
         None => (unit.trim(), ""),
         Some((unit, extra)) => (unit, extra.trim()),
     };
+    if unit.contains(',') {
+        return Err(Problem::Comma);
+    }
     let micros = unit_micros(unit)?;
     if !extra.is_empty() {
         return Err(Problem::AfterPeriod { found: extra.to_owned() });
@@ -228,6 +242,9 @@ mod tests {
             ("10/s burst 0", "burst must be from 1"),
             ("10/s burst", "the burst must be a whole number"),
             ("10/s maximum 5", "only \"burst N\" may follow"),
+            ("10/s, burst 50", "a comma after the period; write a space before \"burst\""),
+            ("10/s,burst 50", "a comma after the period"),
+            ("10/s, 100/min", "\";\" between quotas"),
         ] {
             let error = text.parse::<Quota>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text:?} gave {error:?}");
@@ -243,6 +260,10 @@ mod tests {
         assert_eq!(parse_list("10/s; 100/min").map(|quotas| quotas.len()), Ok(2));
         let error = parse_list("10/60s; 100/min").unwrap_err().to_string();
         assert!(error.contains("same period (min)"), "{error}");
-        assert!(parse_list("10/s;").is_err());
+        for text in ["5/15 min;", "; 10/s", "10/s; ;100/min", ";"] {
+            let error = parse_list(text).unwrap_err().to_string();
+            let expected = format!("quota {text:?}: no quota on one side of a \";\"; leave the");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 }
