@@ -22,10 +22,19 @@ pub(crate) enum Command {
     /// Answer take, peek and refund over HTTP until SIGTERM or SIGINT
     Serve(Serve),
     /// Take units from one bucket; exits with 0 if they were there, with 1 if not
+    ///
+    /// The bucket is one of its own, as are those of charges over HTTP: rules have others, which only
+    /// POST /v1/take reaches.
     Take(Decide),
     /// See what taking would do, and take nothing
+    ///
+    /// The bucket is one of its own, as are those of charges over HTTP: rules have others, which only
+    /// POST /v1/peek reaches.
     Peek(Decide),
     /// Forget what was counted in one bucket
+    ///
+    /// The bucket is one of its own, as are those of charges over HTTP: rules have others, which only
+    /// POST /v1/reset reaches, with {"rule":…,"subject":{…}}.
     Reset(Decide),
     /// Look at files of settings: check, explain, convert
     Config {
@@ -72,7 +81,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
     /// Where the buckets are: a Redis, such as redis://127.0.0.1:6379, redis+sentinel://HOST:PORT/SERVICE
-    /// or redis+cluster://HOST:PORT [env: TOLLGATE_STORE_URL] [default: this process]
+    /// or redis+cluster://HOST:PORT; one with a password belongs in the variable, for whoever lists
+    /// processes sees flags [env: TOLLGATE_STORE_URL] [default: this process]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The longest a decision waits for the store [env: TOLLGATE_STORE_DEADLINE] [default: 50ms]
@@ -101,7 +111,7 @@ fn path() -> impl TypedValueParser<Value = PathBuf> {
 /// Which bucket, and how it is metered.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Decide {
-    /// The bucket, such as user:42
+    /// The bucket, such as user:42; one of its own, not a rule's
     pub(crate) key: String,
     /// LIMIT/PERIOD [burst N], such as "100/min" or "10/s burst 50"; several joined by ;
     #[arg(long, value_name = "QUOTA")]
@@ -123,7 +133,8 @@ pub(crate) struct Decide {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Store {
     /// A Redis, such as redis://127.0.0.1:6379, redis+sentinel://HOST:PORT/SERVICE or
-    /// redis+cluster://HOST:PORT
+    /// redis+cluster://HOST:PORT; one with a password belongs in the variable, for whoever lists
+    /// processes sees flags
     #[arg(long = "store", value_name = "URL", env = "TOLLGATE_STORE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
     /// What every key in the store starts with

@@ -69,6 +69,7 @@ fn describe(verb: Verb, set: &ChargeSet<'_>, decision: &Decision) -> String {
     let mut lines: Vec<String> = charges.map(line).collect();
     if verb == Verb::Reset {
         lines.push("servers that remember a refusal forget it within a second".to_owned());
+        lines.push("buckets of rules stay as they are; POST /v1/reset forgets those".to_owned());
     }
     lines.join("\n")
 }

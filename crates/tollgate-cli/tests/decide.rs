@@ -46,6 +46,8 @@ fn the_exit_code_is_the_verdict() {
     let (code, out, _) = ask("reset", &bucket);
     assert_eq!(code, 0);
     assert!(out.starts_with("2/h token-bucket: forgotten\n"), "{out}");
+    // One by hand was forgotten; a rule's of the same value has another name.
+    assert!(out.ends_with("buckets of rules stay as they are; POST /v1/reset forgets those\n"));
     let (code, out, _) = ask("take", &["--algorithm", "token-bucket", "--json"]);
     assert_eq!(code, 0);
     let decision: Value = serde_json::from_str(&out).unwrap();
