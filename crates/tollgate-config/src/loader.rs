@@ -268,9 +268,9 @@ impl Loader {
         let mut tree = documents.pop().unwrap_or_else(|| Node::empty_table(start));
         let mut sources = vec![source];
         // What is about to be covered by a layer is secret all the same.
-        secrets::hide_known(&tree, &SECRETS.map(Setting::path), &mut problems);
+        hide_secrets(&tree, &mut problems);
         self.put_layers(&mut tree, &mut sources);
-        secrets::hide_known(&tree, &SECRETS.map(Setting::path), &mut problems);
+        hide_secrets(&tree, &mut problems);
         let file = typed::File::read(&tree, &mut problems);
         for (name, meant) in self.misspelled() {
             let number = sources.len();
@@ -311,6 +311,10 @@ impl Loader {
             sources.push(source.clone());
         }
     }
+}
+
+fn hide_secrets(tree: &Node, problems: &mut Problems) {
+    SECRETS.iter().for_each(|secret| secrets::hide_known(tree, secret.path(), problems));
 }
 
 /// A file's text, if it is not too large.

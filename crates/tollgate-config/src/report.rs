@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::secrets::{logins, without_logins};
+use crate::secrets::{self, logins, without_logins};
 use crate::source::{Source, Span};
 use crate::tree::Format;
 
@@ -122,11 +122,7 @@ impl Problems {
         self.list.dedup();
         let Self { list: problems, dropped, mut secrets, .. } = self;
         for secret in &mut secrets {
-            // A comment beside it may be the rest of it.
-            let rest = sources[secret.source].text()[secret.end..].split('\n').next().unwrap_or("");
-            if rest.trim_start_matches([' ', '\t', ',', ']', '}']).starts_with('#') {
-                secret.end += rest.len();
-            }
+            *secret = secrets::with_what_is_beside(*secret, &sources[secret.source]);
         }
         // Sorted and apart, so that the last one before a place is the only one that can hold it.
         secrets.sort_unstable();

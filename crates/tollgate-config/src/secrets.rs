@@ -46,10 +46,16 @@ pub(crate) fn hide(node: &Node, problems: &mut Problems) {
         Value::List(items) => items.iter().for_each(|item| hide(item, problems)),
         Value::Table(entries) => entries.iter().for_each(|entry| {
             problems.hide(entry.key_span);
-            hide(&entry.node, problems);
+            hide_value(entry, problems);
         }),
         _ => problems.hide(node.span),
     }
+}
+
+/// Hides the value of a field. One that is nothing may be a comment by mistake: `token: #abc`.
+fn hide_value(entry: &Entry, problems: &mut Problems) {
+    problems.hide(Span { start: entry.key_span.end, ..entry.key_span });
+    hide(&entry.node, problems);
 }
 
 /// Hides all values of a tree nobody knows.
@@ -61,13 +67,13 @@ pub(crate) fn hide_values(tree: &Node, problems: &mut Problems) {
 }
 
 /// Hides what is secret in a tree, and what stands where a table with a secret should.
-pub(crate) fn hide_known(tree: &Node, paths: &[&[&str]], problems: &mut Problems) {
-    for path in paths {
-        for depth in 0..=path.len() {
-            let Some(node) = tree.at(&path[..depth]) else { break };
-            if depth == path.len() || !matches!(node.value, Value::Table(_)) {
-                hide(node, problems);
-            }
+pub(crate) fn hide_known(tree: &Node, path: &[&str], problems: &mut Problems) {
+    let Value::Table(entries) = &tree.value else { return hide(tree, problems) };
+    let Some((name, rest)) = path.split_first() else { return hide(tree, problems) };
+    for entry in entries.iter().filter(|entry| entry.key == **name) {
+        match rest {
+            [] => hide_value(entry, problems),
+            rest => hide_known(&entry.node, rest, problems),
         }
     }
 }
@@ -79,10 +85,10 @@ pub(crate) fn hide_unknown<'e>(
     known: &[&'static str],
     problems: &mut Problems,
 ) -> Option<&'e str> {
-    hide(&entry.node, problems);
-    let nothing = entry.node.value == Value::Nothing;
-    let resembles = nearest(&entry.key, known.iter().copied()).is_some();
-    let quoted = name(&entry.key).filter(|_| resembles || !nothing);
+    hide_value(entry, problems);
+    let resembles = || nearest(&entry.key, known.iter().copied()).is_some();
+    let is_field = |_: &&str| entry.node.value != Value::Nothing || resembles();
+    let quoted = name(&entry.key).filter(is_field);
     if quoted.is_none() {
         problems.hide(entry.key_span);
     }
@@ -91,7 +97,7 @@ pub(crate) fn hide_unknown<'e>(
 
 /// A text that looks like the name of a field.
 pub(crate) fn name(text: &str) -> Option<&str> {
-    let plain = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.');
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     let fits = !text.is_empty() && text.len() <= LONGEST_NAME;
     (fits && text.chars().all(plain)).then_some(text)
 }
@@ -126,6 +132,25 @@ fn unread(line: &str) -> Range<usize> {
         // The sign between the field and its value says what the line is.
         false => (end + 1).min(line.len())..line.len(),
     }
+}
+
+/// A hidden place with what a secret may have become beside it: a comment after it, a tag or an anchor
+/// before it, as in `token: !abc def #ghi`.
+pub(crate) fn with_what_is_beside(mut place: Span, source: &Source) -> Span {
+    let (before, after) = (&source.text()[..place.start], &source.text()[place.end..]);
+    // Looked at only as far as needed: a line may hold very many of them.
+    let rest = after.trim_start_matches([' ', '\t', ':', '=', ',', ']', '}']);
+    if rest.starts_with('#') {
+        place.end = source.text().len() - rest.len() + rest.find('\n').unwrap_or(rest.len());
+    }
+    let trimmed = before.trim_end();
+    if trimmed.len() < before.len()
+        && let Some(word) = trimmed.rsplit(char::is_whitespace).next()
+        && word.starts_with(['!', '&'])
+    {
+        place.start = trimmed.len() - word.len();
+    }
+    place
 }
 
 /// Where a text holds logins of addresses: `redis://HERE@host` and `password=HERE`. Of several the

@@ -92,13 +92,6 @@ impl Node {
         }
     }
 
-    /// The value at the end of a path of keys.
-    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
-        let Some((key, rest)) = path.split_first() else { return Some(self) };
-        let Value::Table(entries) = &self.value else { return None };
-        entries.iter().find(|entry| entry.key == **key)?.node.at(rest)
-    }
-
     /// Puts a value at the end of a path of keys, instead of any there; tables come into being on
     /// the way.
     pub(crate) fn put(&mut self, path: &[&str], node: Node) {

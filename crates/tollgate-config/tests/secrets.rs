@@ -1,5 +1,7 @@
 //! No password, token or salt is shown, whatever is wrong with the text it stands in.
 
+use std::time::{Duration, Instant};
+
 use tollgate_config::{Format, Loader, Report, Setting, Source};
 
 fn complaints(loader: &Loader, format: Format, text: &str) -> Report {
@@ -160,10 +162,15 @@ fn in_yaml() {
         "- hunter2",
         "rule: []\n---\nsalt: hunter2",
         "rule: []\n---\n{admin: {token: hunter2}}",
+        "admin:\n  token: #hunter2\n  x: 1",
+        "{admin: {token: #hunter2\n, x: 1}}",
+        "admin:\n  token: !hunter2 x",
+        "admin:\n  token: &hunter2 x",
         // Under another name, and in another place.
         "store:\n  ulr: redis://gate:hunter2@10.0.0.1",
         "stroe: {url: redis://gate:hunter2@10.0.0.1}",
         "admin:\n  tokn: hunter2",
+        "admin:\n  tokn: #hunter2",
         "slat: hunter2",
         "x: &a hunter2\nadmin: {token: *a}",
         // Beside another mistake.
@@ -204,6 +211,20 @@ fn of_settings_that_are_right() {
     let loaded = loader.load_text(Source::new("a.toml", text), Format::Toml).unwrap();
     let shown = format!("{loaded:?}{loader:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// As many as a file may hold, all in one line.
+#[test]
+fn very_many_take_little_time() {
+    let fields = |after: &str| -> Vec<String> {
+        (0..150_000).map(|number| format!("\"a{number}\"{after}")).collect()
+    };
+    for text in [fields(":1").join(","), fields(": 1").join(", "), fields("").join(",")] {
+        let text = format!("{{admin: {{{text}}}}}");
+        let start = Instant::now();
+        let _ = complaints(&Loader::new(), Format::Yaml, &text).to_string();
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
 }
 
 /// Whatever slip of the finger there is in a file with secrets.
