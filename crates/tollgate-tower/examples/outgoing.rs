@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new().route("/", get(|| async { "served" }));
     tokio::spawn(async move { axum::serve(listener, app).await });
 
-    // No more than five calls in any 200 ms, one after another, and none that has to wait for longer
+    // No more than five calls in any 200 ms, in their order, and none that has to wait for longer
     // than two seconds.
     let layer = OutgoingLayer::per_host("5/200ms")?.longest_wait(Duration::from_secs(2));
     let start = Instant::now();

@@ -6,12 +6,12 @@
 //!
 //! # Who goes first
 //!
-//! A leaky bucket is a queue: a call is told at once when its turn comes, or that this is too far away,
-//! and turns come in the order calls were made in, evenly spaced. So are the calls under
-//! [`per_host`](OutgoingLayer::per_host) with one quota. Under every other algorithm a call that does
-//! not fit is told when there may be room, and then asks again, along with all who were told the same:
-//! one of them goes, older or younger, and whoever is still there when its time is up goes not. In
-//! return those let as many calls go at once as fit.
+//! Calls go in the order they were made in, those that are alike in all that the policy asks for: they stand
+//! in a line, and only the first of it asks the gate, waits until it fits, and makes place for the next. Who
+//! comes when more stand there than can go in time is told so at once.
+//!
+//! A leaky bucket is such a line by itself, for all who share it, whoever they are: a call is told at once
+//! when its turn comes, or that this is too far away, and turns are evenly spaced.
 //!
 //! A pause is the host's, whatever a call's key, method or path, and an hour at most. Calls whose turns
 //! fall into one that the vendor asked for meanwhile ask for others at its end, behind those that have
@@ -20,6 +20,7 @@
 mod error;
 mod future;
 mod layer;
+mod line;
 mod pause;
 mod service;
 mod turn;

@@ -158,12 +158,13 @@ impl<S: Store + 'static> Reception<S> {
     }
 
     /// The passage of a request that may have to wait. It was asked about already if there is a
-    /// `first` answer.
+    /// `first` answer, and has waited if there is a `place`.
     pub(crate) async fn ask(
         &self,
         request: &Parts,
         mut first: Option<Asked>,
         patience: Patience,
+        mut place: Option<Place>,
     ) -> Passage {
         // One that was asked about was looked at then.
         if first.is_none() && self.checks.are_early() {
@@ -172,7 +173,6 @@ impl<S: Store + 'static> Reception<S> {
         let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
         let subject = self.subject(request, &known, &mut spelled);
         let start = Instant::now();
-        let mut place = None;
         loop {
             let (admission, deferred) = match first.take() {
                 Some(asked) => asked,
@@ -218,6 +218,22 @@ impl<S: Store + 'static> Reception<S> {
         let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
         let subject = self.subject(request, &known, &mut spelled);
         self.gate.peek(&subject, &known.costs).await
+    }
+
+    /// All that a request is counted by, in one text.
+    pub(crate) async fn counted_by(&self, request: &Parts) -> String {
+        let (known, mut spelled) = (self.know_all(request).await, Spelled::new());
+        let subject = self.subject(request, &known, &mut spelled);
+        let policy = self.gate.policy();
+        let mut text = String::new();
+        for value in policy.axes().map(|axis| subject.value(axis)) {
+            // By their lengths values are told apart, whatever is in them.
+            text.push_str(
+                &value.map_or_else(String::new, |value| format!("{}:{value}", value.len())),
+            );
+            text.push(';');
+        }
+        text
     }
 
     /// What there is to know of a request at once.

@@ -175,7 +175,7 @@ where
     let onward = Box::new(Onward { guard: Arc::clone(guard), inner, body });
     let guard = Arc::clone(guard);
     let passage = Box::pin(async move {
-        let passage = guard.reception.ask(&parts, first, Patience::OfRules).await;
+        let passage = guard.reception.ask(&parts, first, Patience::OfRules, None).await;
         (parts, passage)
     });
     Stage::Asking { passage, onward }

@@ -63,15 +63,16 @@ where
     loop {
         // Before its turn, so that a pause is no queue of calls that all go at its end.
         desk.sit_out(&host, start).await.map_err(TurnedAway::into_error)?;
-        desk.look_ahead(&parts, start).await.map_err(TurnedAway::into_error)?;
+        let turn = desk.line_up(&parts, start).await.map_err(TurnedAway::into_error)?;
         let patience = Patience::UpTo(desk.time_left(start));
-        let admission = match desk.reception.ask(&parts, None, patience).await {
+        let admission = match desk.reception.ask(&parts, None, patience, turn.place).await {
             Passage::Pass(admission) => admission,
             Passage::Refuse(_, Cause::Crowded) => return Err(CallError::Crowded),
             Passage::Refuse(admission, _) => {
                 return Err(CallError::TooFarAway { retry: admission.retry() });
             }
         };
+        drop(turn.first);
         if desk.pauses.left(&host).is_none() {
             break;
         }

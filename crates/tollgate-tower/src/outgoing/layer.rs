@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use http::request::Parts;
 use tollgate::policy::{PolicyErrors, Quotas};
-use tollgate::{Algorithm, Cost, Gate, MemoryStore, Micros, Missing, Policy, Quota, Rule, Store};
+use tollgate::{
+    Algorithm, Cost, Gate, MemoryStore, Meter, Micros, Missing, Policy, Quota, Rule, Store,
+};
 use tower_layer::Layer;
 
+use super::line::Lines;
 use super::pause::Pauses;
 use super::service::Outgoing;
 use crate::axes::Axes;
@@ -39,23 +42,19 @@ pub(super) struct Desk<S> {
     pub(super) longest_wait: Micros,
     // Shared even by layers that were changed after they were cloned: it is the same vendor.
     pub(super) pauses: Arc<Pauses>,
+    pub(super) lines: Arc<Lines>,
 }
 
 impl OutgoingLayer {
     /// So much for every host called, in memory.
     ///
-    /// One quota is a queue, a leaky bucket: of `60/min` a call goes every second, in the order they
-    /// were made in, and none whose turn is further away than the [longest
-    /// wait](Self::longest_wait). However they come, no span of a period holds more of them than the
-    /// quota, give or take those few that a timer or the network brings some milliseconds closer
-    /// together: stay a little below a cap that is strict. A call of several units goes when its turn
-    /// comes and keeps the next waiting for as long, so counted in units it may be one call's more. A
-    /// burst of the quota changes nothing.
+    /// Calls go at once while they fit, and else in the order they were made in, unless their turn is further
+    /// away than the [longest wait](Self::longest_wait). No span of a period holds more of them than the
+    /// quota, by a sliding log; give or take those few that a timer or the network brings some milliseconds
+    /// closer together: stay a little below a cap that is strict. Of `10/s; 1000/day` neither is exceeded.
     ///
-    /// Several quotas, as `10/s; 1000/day`, have no one pace: each is kept by a sliding log. Calls go
-    /// at once while they fit, no span of a period ever holds more, and those that wait do so in no
-    /// order. To have that of a single quota, or any other algorithm, make a rule of it, as this does,
-    /// and a layer of its [gate](Self::new).
+    /// A quota with a burst, as `10/s burst 50`, is a token bucket: so many go at once, and then at that pace.
+    /// What is too large for a log, more than 100,000 in a period, is a leaky bucket: calls go evenly.
     ///
     /// # Errors
     ///
@@ -63,9 +62,16 @@ impl OutgoingLayer {
     pub fn per_host(quota: impl Into<Quotas>) -> Result<Self, PolicyErrors> {
         let rule = Rule::new("per-host").by("host").missing(Missing::Share);
         let quotas = quota.into();
-        let rule = match quotas.parsed() {
-            Ok([quota]) => rule.quota(queue(*quota)).algorithm(Algorithm::LeakyBucket),
-            _ => rule.quota(quotas).algorithm(Algorithm::SlidingLog),
+        // What is wrong with them is told when the policy is built.
+        let parsed = quotas.parsed().unwrap_or_default();
+        let is_logged = |quota: &Quota| Meter::new(*quota, Algorithm::SlidingLog).is_ok();
+        let rule = if parsed.iter().any(|quota| quota.burst() != quota.limit()) {
+            rule.quota(quotas).algorithm(Algorithm::TokenBucket)
+        } else if parsed.iter().all(is_logged) {
+            rule.quota(quotas).algorithm(Algorithm::SlidingLog)
+        } else {
+            let queues: Vec<Quota> = parsed.iter().map(|quota| queue(*quota)).collect();
+            rule.quota(queues).algorithm(Algorithm::LeakyBucket)
         };
         let policy = Policy::builder().rule(rule).build()?;
         Ok(Self::new(Gate::new(policy, MemoryStore::new())))
@@ -91,6 +97,7 @@ impl<S: Store + 'static> OutgoingLayer<S> {
                 reception: Reception::new(gate.into(), Axes::outgoing()),
                 longest_wait: LONGEST_WAIT.into(),
                 pauses: Arc::default(),
+                lines: Arc::default(),
             }),
         }
     }
@@ -151,6 +158,7 @@ impl<S> Clone for Desk<S> {
             reception: self.reception.clone(),
             longest_wait: self.longest_wait,
             pauses: Arc::clone(&self.pauses),
+            lines: Arc::clone(&self.lines),
         }
     }
 }
