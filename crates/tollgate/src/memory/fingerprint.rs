@@ -71,12 +71,12 @@ impl Fingerprinter {
     ///
     /// Names that differ in a few digits, or binary ones that count, differ in sums of a few pieces of the
     /// secrets, and where a process has drawn pieces that are alike, many get the same few bits. So bits meet
-    /// once more: a product carries them only upwards, so the upper half is first laid over the lower. Both
-    /// steps can be taken back, so no two hashes become one.
+    /// once more, in a product, which carries them upwards: the last byte has to do with all of them, and is
+    /// the first by which a home is chosen. It can be divided again, so no two hashes become one.
     #[inline(always)]
     pub(super) fn low(&self, ends: Ends, length: usize, kind: u64) -> u64 {
         let hash = self.texts.one(ends) ^ (length as u64).wrapping_mul(self.length) ^ kind;
-        (hash ^ hash >> 32).wrapping_mul(self.spread)
+        hash.wrapping_mul(self.spread)
     }
 
     /// The high bits of [`Fingerprinter::of`].

@@ -244,7 +244,7 @@ impl<const SLOTS: usize, const UNUSED: usize> Line<SLOTS, UNUSED> {
 
     #[inline(always)]
     fn own_place(low: u64) -> usize {
-        // By the half that does not choose the home.
+        // By the half that does not choose the home, or not before there are many millions.
         ((u64::from(low as u32) * SLOTS as u64) >> 32) as usize
     }
 

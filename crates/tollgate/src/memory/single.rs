@@ -611,7 +611,7 @@ mod tests {
     fn a_home_of_hundreds_of_keys_loses_none() {
         let mut crowd = Crowd::new();
         crowd.store = MemoryStore::builder().build_with_clock(ManualClock::at_secs(1_000_000));
-        let name = |key: &String| crowd.find(key).fingerprint.low >> 32 & 0x3ff;
+        let name = |key: &String| crowd.find(key).fingerprint.low.swap_bytes() & 0x3ff;
         let names = (0..).map(|user| format!("user:{user}"));
         crowd.keys = names.filter(|key| name(key) == 7).take(600).collect();
         crowd.keys.iter().for_each(|key| crowd.take(key));

@@ -1,9 +1,9 @@
 //! The table: linear hashing over lines.
 //!
 //! A bucket of the table is a home line and the overflow lines chained to it. There are `homes` of them;
-//! a fingerprint lives in the one that its low word's upper half names. To grow by one, the next home in
-//! turn is *split*: half of what it holds moves to a new home whose number differs in one bit. So the table
-//! grows by a line at a time, no one ever waits for a rehash, and nothing is copied twice.
+//! a fingerprint lives in the one that its low word names, from the last byte on. To grow by one, the next
+//! home in turn is *split*: half of what it holds moves to a new home whose number differs in one bit. So
+//! the table grows by a line at a time, no one ever waits for a rehash, and nothing is copied twice.
 //!
 //! ```text
 //! homes = 6:   0  1 │ 2  3 │ 4  5        4 and 5 came out of 0 and 1; 2 is next, giving 6
@@ -424,11 +424,11 @@ impl Shape {
         self.0 as u32 as usize
     }
 
-    /// The home of a low word: the lowest bits of its upper half, one fewer where that home is yet to be
-    /// split off.
+    /// The home of a low word: as many bits as it takes, of the last byte first, for in that all have met; one
+    /// fewer where that home is yet to be split off.
     #[inline(always)]
     pub(super) fn home(self, low: u64) -> usize {
-        let (name, mask) = ((low >> 32) as usize, (self.0 >> 32) as usize);
+        let (name, mask) = (low.swap_bytes() as usize, (self.0 >> 32) as usize);
         let exists = name & mask < self.count();
         name & select_unpredictable(exists, mask, mask >> 1)
     }
